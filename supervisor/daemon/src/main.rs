@@ -1,0 +1,155 @@
+//! The supervisor: registry, permissions and relay.
+//!
+//! It never forks and never executes: whatever it reads from plugins and callers, there is nothing here that could be
+//! made to run. Plugins are started by the launcher.
+
+mod contract;
+mod dbus;
+mod doctor;
+mod launcher;
+mod options;
+mod plugin;
+mod registry;
+mod relay;
+mod store;
+mod supervisor;
+mod usage;
+mod watch;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plugind_config::{Directories, Settings, directories};
+use plugind_protocol::{Error, Kind};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+use zbus::Connection;
+
+use crate::launcher::{Launcher, Place};
+use crate::options::{Options, Private};
+use crate::plugin::Surroundings;
+use crate::store::Store;
+use crate::supervisor::Supervisor;
+
+/// How long the bus may take to accept us.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    plugind_config::log::start("plugind");
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(hint = %error.hint, "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Error> {
+    let options = Options::parse(std::env::args().skip(1))?;
+    if nix::unistd::geteuid().is_root() {
+        return Err(plugind_config::refuse_root());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| Error::internal(format!("cannot start the event loop: {cause}")))?;
+    let outcome = runtime.block_on(serve(options));
+    // A blocking task may still read from somebody's pipe: it is not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(options: Options) -> Result<(), Error> {
+    let directories = match options.state {
+        Some(state) => Directories::at(state),
+        None => Directories::of_user()?,
+    };
+    let (place, bus) = match options.private {
+        Some(Private { bus, launcher }) => {
+            (Place::Connected(std::sync::Mutex::new(Some(launcher))), Some(bus))
+        }
+        None => (Place::Socket(directories::launcher_socket()?), None),
+    };
+    let surroundings = Surroundings {
+        store: Store::open(&directories)?,
+        launcher: Arc::new(Launcher::new(place)),
+        settings: Arc::new(Settings::load()?),
+        directories,
+    };
+    let supervisor = Supervisor::load(surroundings)?;
+    let connection = tokio::time::timeout(CONNECT_DEADLINE, connect(bus, &supervisor))
+        .await
+        .map_err(|_| no_bus("it did not answer within 10 s"))?
+        .map_err(|cause| no_bus(&cause.to_string()))?;
+    dbus::first_objects(&connection, &supervisor).await?;
+    let is_private = !connection.is_bus();
+    if !is_private {
+        connection.request_name(dbus::NAME).await.map_err(|cause| no_bus(&cause.to_string()))?;
+    }
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let objects = tokio::spawn(dbus::keep_objects(connection.clone(), Arc::clone(&supervisor)));
+    let closed = connection.clone();
+    let outcome = tokio::select! {
+        () = stop_signal() => Ok(()),
+        () = closed.closed() => if is_private { Ok(()) } else { Err(no_bus("it went away")) },
+        () = watchdog() => Ok(()),
+    };
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    objects.abort();
+    supervisor.stop_all().await;
+    outcome
+}
+
+async fn connect(
+    bus: Option<std::os::unix::net::UnixStream>,
+    supervisor: &Arc<Supervisor>,
+) -> zbus::Result<Connection> {
+    let (manager, object_manager) = dbus::manager(supervisor);
+    let builder = match bus {
+        Some(stream) => zbus::connection::Builder::unix_stream(stream).server(zbus::Guid::generate()).p2p(),
+        None => zbus::connection::Builder::session(),
+    };
+    builder.serve_at(dbus::PATH, object_manager).serve_at(dbus::PATH, manager).build().await
+}
+
+fn no_bus(cause: &str) -> Error {
+    Error::new(
+        Kind::Unavailable,
+        format!("cannot use the session bus: {cause}"),
+        "check `systemctl --user status dbus`; DBUS_SESSION_BUS_ADDRESS must name the bus of your session",
+    )
+}
+
+/// Resolves on SIGTERM or SIGINT.
+async fn stop_signal() {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
+/// Tells systemd from the real event loop that it turns; never resolves.
+async fn watchdog() {
+    let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
+    let mut ticks = tokio::time::interval(period / 2);
+    loop {
+        ticks.tick().await;
+        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+    }
+}
+
+/// Eight random hexadecimal digits.
+fn identifier() -> Result<String, Error> {
+    use std::io::Read as _;
+    let mut bytes = [0; 4];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|cause| Error::internal(format!("/dev/urandom: {cause}")))?;
+    Ok(plugind_protocol::digest::hex(&bytes))
+}

@@ -1,0 +1,454 @@
+//! One running instance: starting it up to the handshake, calling it, ending it (DESIGN §3, §6).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plugind_config::{Access, Settings};
+use plugind_protocol::launch::{ExitStatus, Launch, Launched, Limits, RootMount};
+use plugind_protocol::manifest::Runtime;
+use plugind_protocol::permission;
+use plugind_protocol::{Error, Kind, Permission};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Call;
+use crate::contract::Contract;
+use crate::launcher::{Launcher, Running};
+use crate::registry::Record;
+use crate::relay::{Bounds, End, Failure, Link, LogRing};
+use crate::store::Store;
+
+/// From the launch to the end of the handshake (DESIGN §9).
+pub(crate) const START_DEADLINE: Duration = Duration::from_secs(15);
+
+/// `shutdown` and SIGTERM each get this long (DESIGN §9).
+const STOP_STEP: Duration = Duration::from_secs(5);
+
+/// How long an exit status may take after the process itself is gone.
+const EXIT_DEADLINE: Duration = Duration::from_secs(11);
+
+/// The lines of stderr that an error shows.
+const TAIL: usize = 10;
+
+/// What a start needs beside the plugin's own record.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) store: Store,
+    pub(crate) launcher: Arc<Launcher>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) directories: plugind_config::Directories,
+}
+
+/// A plugin that passed its handshake.
+pub(crate) struct Session {
+    pub(crate) instance: String,
+    pub(crate) launched: Launched,
+    pub(crate) link: Arc<Link>,
+    pidfd: AsyncFd<OwnedFd>,
+    exit: Exit,
+    launcher: Arc<Launcher>,
+    log: Arc<LogRing>,
+    name: String,
+}
+
+/// How an instance ended by itself.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// The error that its calls got.
+    pub(crate) error: Error,
+}
+
+/// The exit status, once the launcher has told it.
+enum Exit {
+    Waiting(oneshot::Receiver<ExitStatus>),
+    Known(ExitStatus),
+}
+
+impl Exit {
+    async fn status(&mut self) -> ExitStatus {
+        let status = match self {
+            Exit::Known(status) => *status,
+            Exit::Waiting(receiver) => match timeout(EXIT_DEADLINE, receiver).await {
+                Ok(Ok(status)) => status,
+                _ => ExitStatus::Unknown,
+            },
+        };
+        *self = Exit::Known(status);
+        status
+    }
+}
+
+impl Session {
+    /// Verifies, launches and attests; a failure leaves nothing running.
+    pub(crate) async fn start(
+        surroundings: &Surroundings,
+        record: &Record,
+        contract: &Contract,
+        log: Arc<LogRing>,
+    ) -> Result<Session, Error> {
+        let instance = crate::identifier()?;
+        let launch = prepare(surroundings, record, contract, &instance).await?;
+        let before = log.tail(usize::MAX).len();
+        let running = surroundings.launcher.launch(launch).await?;
+        let Running { launched, stdio, pidfd, exit } = running;
+        let resources = &contract.manifest.resources;
+        let bounds = Bounds {
+            frame_max: usize::try_from(resources.frame_max).unwrap_or(usize::MAX),
+            in_flight: resources.in_flight as usize,
+        };
+        let name = record.name.clone();
+        let opened = Link::new(&name, bounds, stdio, Arc::clone(&log)).and_then(|link| {
+            crate::watch::watch(pidfd, Interest::READABLE)
+                .map(|pidfd| (link, pidfd))
+                .map_err(|cause| Error::internal(format!("cannot watch the plugin's process: {cause}")))
+        });
+        let (link, pidfd) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let _ = surroundings.launcher.kill(&instance).await;
+                return Err(error);
+            }
+        };
+        let launcher = Arc::clone(&surroundings.launcher);
+        let exit = Exit::Waiting(exit);
+        let mut session =
+            Session { instance, launched, link: Arc::new(link), pidfd, exit, launcher, log, name };
+        match session.handshake(contract, bounds).await {
+            Ok(()) => {
+                session.link.attested();
+                Ok(session)
+            }
+            Err(error) => {
+                let status = session.kill().await;
+                let lines =
+                    session.log.tail(usize::MAX).split_off(before.min(session.log.tail(usize::MAX).len()));
+                Err(with_tail(error, status, &lines))
+            }
+        }
+    }
+
+    async fn handshake(&mut self, contract: &Contract, bounds: Bounds) -> Result<(), Error> {
+        let manifest = &contract.manifest;
+        let ours = Identity {
+            protocol: super::PROTOCOL.to_owned(),
+            name: manifest.name.clone(),
+            version: manifest.version.clone(),
+            commands_digest: manifest.commands_digest.clone(),
+        };
+        let params = json!({
+            "protocol": ours.protocol,
+            "name": ours.name,
+            "version": ours.version,
+            "bundle_digest": contract.digest.to_string(),
+            "commands_digest": ours.commands_digest,
+            "limits": { "frame_max": bounds.frame_max, "in_flight": bounds.in_flight },
+            "features": [],
+        });
+        let deadline = Instant::now() + START_DEADLINE;
+        let answer = tokio::select! {
+            // An answer that was written before the end still counts.
+            biased;
+            answer = self.link.request("initialize", &params, None, deadline) => answer,
+            end = self.link.ended() => return Err(self.ended_early(end).await),
+        };
+        match answer {
+            Ok(theirs) => ours.compare(&theirs, &self.name),
+            Err(Failure::Plugin(refusal)) => Err(Error::new(
+                Kind::AttestationFailed,
+                format!("{} refused the handshake: {}", self.name, shown(&refusal.message)),
+                "its program is not the one that its manifest describes: install a bundle whose parts belong together",
+            )),
+            Err(Failure::Ours(error)) if error.kind == Kind::TimedOut => Err(Error::new(
+                Kind::TimedOut,
+                format!("{} did not answer `initialize` within {} s", self.name, START_DEADLINE.as_secs()),
+                "see its log; its program must read JSON lines from stdin and answer on stdout, unbuffered",
+            )),
+            Err(Failure::Ours(error)) => Err(*error),
+        }
+    }
+
+    /// The link's end before the handshake was done.
+    async fn ended_early(&mut self, end: End) -> Error {
+        match end {
+            End::Violation(error) => *error,
+            End::Closed => {
+                let status = self.kill().await;
+                Error::new(
+                    Kind::Crashed,
+                    format!("{} ended before its handshake ({status})", self.name),
+                    "see its log: pluginctl logs",
+                )
+                .with_details(exit_details(status))
+            }
+        }
+    }
+
+    /// Calls a command.
+    pub(crate) async fn invoke(link: &Link, call: &Call) -> Result<Box<RawValue>, Error> {
+        #[derive(Serialize)]
+        struct Params<'a> {
+            command: &'a str,
+            arguments: &'a RawValue,
+            meta: Meta<'a>,
+        }
+        #[derive(Serialize)]
+        struct Meta<'a> {
+            invocation: &'a str,
+            deadline_ms: u64,
+            caller: &'a str,
+            dry_run: bool,
+        }
+        let deadline = Instant::now() + call.timeout;
+        let meta = Meta {
+            invocation: &call.invocation,
+            deadline_ms: u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX),
+            caller: &call.caller,
+            dry_run: call.dry_run,
+        };
+        let params = Params { command: &call.command, arguments: &call.arguments, meta };
+        link.request("command/invoke", &params, Some(&call.invocation), deadline).await.map_err(|failure| {
+            match failure {
+                Failure::Ours(error) => *error,
+                Failure::Plugin(answer) => Error::new(
+                    Kind::PluginError,
+                    shown(&answer.message),
+                    "this is the plugin's own answer: see its documentation and its log",
+                )
+                .with_details(
+                    json!({ "code": answer.code, "message": shown(&answer.message), "data": answer.data }),
+                ),
+            }
+        })
+    }
+
+    /// Resolves when the instance ends by itself; every call of it has its answer then.
+    pub(crate) async fn ended(&mut self) -> Ended {
+        let end = tokio::select! {
+            end = self.link.ended() => end,
+            // The process is gone; what it wrote before is read until its stdout ends, which the launcher's kill brings.
+            _ = self.pidfd.readable() => timeout(STOP_STEP, self.link.ended()).await.unwrap_or(End::Closed),
+        };
+        let status = self.kill().await;
+        let error = match end {
+            End::Violation(error) => *error,
+            End::Closed => Error::new(
+                Kind::Crashed,
+                format!("{} ended ({status})", self.name),
+                "the next call starts it again; see why it ended: pluginctl logs",
+            ),
+        };
+        let error = with_tail(error, status, &self.log.tail(TAIL));
+        self.link.fail_all(&error);
+        Ended { status, error }
+    }
+
+    /// `shutdown`, end of file, SIGTERM, the whole cgroup: each with its time.
+    pub(crate) async fn stop(mut self) -> ExitStatus {
+        let asked = async {
+            let deadline = Instant::now() + STOP_STEP;
+            let _ = self.link.request("shutdown", &json!({}), None, deadline).await;
+            let _ = timeout_at(deadline, self.pidfd.readable()).await;
+        };
+        asked.await;
+        let gone = Error::new(
+            Kind::Cancelled,
+            format!("{} was stopped", self.name),
+            "the next call starts it again",
+        );
+        self.link.fail_all(&gone);
+        if !self.has_ended() {
+            self.link.close_stdin();
+            let _ = self.launcher.close_stdin(&self.instance).await;
+            let _ = self.launcher.signal(&self.instance, nix::libc::SIGTERM).await;
+            let _ = timeout(STOP_STEP, self.pidfd.readable()).await;
+        }
+        self.kill().await
+    }
+
+    /// Sends a signal to the plugin's own process.
+    pub(crate) async fn signal(launcher: &Launcher, instance: &str, signal: i32) -> Result<(), Error> {
+        launcher.signal(instance, signal).await
+    }
+
+    fn has_ended(&self) -> bool {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        use std::os::fd::AsFd as _;
+        let mut fds = [PollFd::new(self.pidfd.get_ref().as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Kills whatever is left; how the plugin's program ended.
+    async fn kill(&mut self) -> ExitStatus {
+        if let Err(error) = self.launcher.kill(&self.instance).await {
+            tracing::error!(PLUGIND_PLUGIN = self.name, "{error}");
+        }
+        self.exit.status().await
+    }
+}
+
+/// The four values that both sides must agree on.
+#[derive(Deserialize)]
+struct Identity {
+    protocol: String,
+    name: String,
+    version: String,
+    commands_digest: String,
+}
+
+impl Identity {
+    fn compare(&self, answer: &RawValue, plugin: &str) -> Result<(), Error> {
+        let failed = |message: String, hint: &str| Err(Error::new(Kind::AttestationFailed, message, hint));
+        let theirs: Identity = match serde_json::from_str(answer.get()) {
+            Ok(theirs) => theirs,
+            Err(cause) => {
+                return failed(
+                    format!("{plugin} answered `initialize` with something else: {cause}"),
+                    "the answer holds the plugin's own protocol, name, version and commands_digest",
+                );
+            }
+        };
+        let hint =
+            "the program in the bundle and its plugin.json are of different builds: pack them together again";
+        for (what, ours, theirs) in [
+            ("protocol", &self.protocol, &theirs.protocol),
+            ("name", &self.name, &theirs.name),
+            ("version", &self.version, &theirs.version),
+            ("commands_digest", &self.commands_digest, &theirs.commands_digest),
+        ] {
+            if ours != theirs {
+                return failed(
+                    format!(
+                        "{plugin}'s program says its {what} is {:?}, and the reviewed manifest says {ours:?}",
+                        shown(theirs)
+                    ),
+                    hint,
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Verifies the bundle and works out what is granted.
+async fn prepare(
+    surroundings: &Surroundings,
+    record: &Record,
+    contract: &Contract,
+    instance: &str,
+) -> Result<Launch, Error> {
+    let manifest = &contract.manifest;
+    let (store, digest) = (surroundings.store.clone(), record.digest);
+    let verified = tokio::task::spawn_blocking(move || store.verify(&digest))
+        .await
+        .map_err(|cause| Error::internal(format!("verifying was cut off: {cause}")))??;
+    let data = surroundings.directories.data(&record.name);
+    crate::store::private_folder(&data)?;
+    let mut launch = Launch {
+        name: record.name.clone(),
+        instance: instance.to_owned(),
+        digest: record.digest.to_string(),
+        bundle: verified.folder,
+        entry_sha256: manifest
+            .entry()
+            .filter(|_| manifest.interpreter().is_none())
+            .and_then(|entry| verified.sha256(entry)),
+        exec: manifest.exec.clone(),
+        usr: manifest.runtime == Runtime::System,
+        network: false,
+        mounts: Vec::new(),
+        secrets: Vec::new(),
+        env: Vec::new(),
+        limits: Limits {
+            memory_max: manifest.resources.memory_max,
+            cpu_percent: manifest.resources.cpu_quota,
+            tasks_max: manifest.resources.tasks_max,
+            tmp_size: manifest.resources.tmp_size,
+        },
+    };
+    for permission in permission::effective(&manifest.requested(), &record.granted()) {
+        match permission {
+            Permission::NetworkHost => launch.network = true,
+            Permission::Mount { root, access } => {
+                let write = access == permission::Access::Write;
+                check_root(&surroundings.settings, &root, write)?;
+                launch.mounts.push(RootMount { root, write });
+            }
+            Permission::Secret(name) => {
+                check_secret(&surroundings.directories.secret(&name), &name)?;
+                launch.secrets.push(name);
+            }
+            Permission::Env(name) => {
+                if let Ok(value) = std::env::var(&name) {
+                    launch.env.push((name, value));
+                }
+            }
+            // Neither can be granted: see `plugin::grants`.
+            Permission::Network(_) | Permission::Host(_) => {}
+        }
+    }
+    Ok(launch)
+}
+
+/// A root must be in the configuration, as far as it was granted.
+pub(super) fn check_root(settings: &Settings, root: &str, write: bool) -> Result<(), Error> {
+    match settings.roots.get(root) {
+        None => Err(Error::new(
+            Kind::PermissionDenied,
+            format!("plugind.toml has no root {root:?}"),
+            format!("add it: [roots.{root}] with path = \"/…\", then restart plugind"),
+        )),
+        Some(found) if write && found.access < Access::Write => Err(Error::new(
+            Kind::PermissionDenied,
+            format!("the root {root:?} may be granted for reading only"),
+            format!("set access = \"write\" below [roots.{root}] in plugind.toml, then restart plugind"),
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// A secret must be a file that only we can read.
+fn check_secret(path: &std::path::Path, name: &str) -> Result<(), Error> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let put = format!("put it there: install -m 600 FILE {}", path.display());
+    let refuse = |what: String| Err(Error::new(Kind::PermissionDenied, what, put.clone()));
+    match std::fs::symlink_metadata(path) {
+        Err(cause) => refuse(format!("the granted secret {name:?} is not there: {cause}")),
+        Ok(meta) if !meta.is_file() || meta.permissions().mode() & 0o077 != 0 || meta.nlink() != 1 => {
+            refuse(format!("the secret {name:?} must be a regular file with mode 0600 and no second name"))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// What a plugin wrote, fit for a message.
+fn shown(text: &str) -> String {
+    crate::relay::printable(text.as_bytes(), 1024)
+}
+
+fn exit_details(status: ExitStatus) -> serde_json::Value {
+    match status {
+        ExitStatus::Code(code) => json!({ "exit_code": code }),
+        ExitStatus::Signal(signal) => json!({ "signal": signal }),
+        ExitStatus::Unknown => json!({}),
+    }
+}
+
+/// Adds how the program ended and its last lines.
+fn with_tail(mut error: Error, status: ExitStatus, lines: &[String]) -> Error {
+    let mut details = match error.details.take() {
+        serde_json::Value::Object(details) => details,
+        _ => serde_json::Map::new(),
+    };
+    if let serde_json::Value::Object(exit) = exit_details(status) {
+        details.extend(exit);
+    }
+    let from = lines.len().saturating_sub(TAIL);
+    details.insert("stderr".to_owned(), json!(lines[from..]));
+    error.with_details(details.into())
+}

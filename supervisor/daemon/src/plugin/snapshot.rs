@@ -1,0 +1,67 @@
+//! What everybody may see of a plugin: published by its actor, read by D-Bus.
+
+use plugind_protocol::Permission;
+use plugind_protocol::launch::LimitState;
+
+/// The lifecycle states of DESIGN §9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Disabled,
+    Inactive,
+    Activating,
+    Active,
+    Deactivating,
+    Failed,
+    Broken,
+}
+
+impl State {
+    /// The name on D-Bus and in `pluginctl`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            State::Disabled => "disabled",
+            State::Inactive => "inactive",
+            State::Activating => "activating",
+            State::Active => "active",
+            State::Deactivating => "deactivating",
+            State::Failed => "failed",
+            State::Broken => "broken",
+        }
+    }
+}
+
+/// A plugin at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Snapshot {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) description: String,
+    pub(crate) digest: String,
+    pub(crate) enabled: bool,
+    pub(crate) state: State,
+    pub(crate) sub_state: &'static str,
+    /// Microseconds since the epoch.
+    pub(crate) state_changed: u64,
+    pub(crate) unit: String,
+    pub(crate) instance: String,
+    pub(crate) main_pid: u32,
+    pub(crate) cgroup: String,
+    pub(crate) restarts: u32,
+    /// How the last instance ended, in words.
+    pub(crate) last_exit: String,
+    pub(crate) requested: Vec<Permission>,
+    pub(crate) granted: Vec<Permission>,
+    pub(crate) limits: Vec<LimitState>,
+    pub(crate) layers: Vec<(String, String)>,
+    /// The plugin was removed.
+    pub(crate) gone: bool,
+}
+
+/// Now, in microseconds since the epoch.
+pub(crate) fn now() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .ok()
+        .and_then(|since| u64::try_from(since.as_micros()).ok())
+        .unwrap_or(0)
+}

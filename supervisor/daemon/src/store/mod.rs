@@ -1,0 +1,215 @@
+//! The store: verified bundles, each in a read-only folder named by its digest.
+
+mod elf;
+mod unpack;
+mod verify;
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use plugind_config::Directories;
+use plugind_protocol::{BundleDigest, Error, Kind, Manifest};
+
+pub(crate) use verify::Verified;
+
+/// The manifest's name in a bundle.
+pub(crate) const MANIFEST: &str = "plugin.json";
+
+/// The store and its staging folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    root: PathBuf,
+    staging: PathBuf,
+}
+
+/// What an install brought into the store.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) digest: BundleDigest,
+    pub(crate) manifest: Manifest,
+}
+
+impl Store {
+    /// Opens the store, and sweeps what an install that was cut off left in staging.
+    pub(crate) fn open(directories: &Directories) -> Result<Store, Error> {
+        let store = Store { root: directories.store(), staging: directories.staging() };
+        private_folder(&store.root)?;
+        private_folder(&store.staging)?;
+        for entry in fs::read_dir(&store.staging).map_err(|cause| at(&store.staging, &cause))?.flatten() {
+            remove_folder(&entry.path());
+        }
+        Ok(store)
+    }
+
+    /// Takes a tar stream into the store. What is refused leaves nothing behind.
+    ///
+    /// Blocking; at most [`unpack::DEADLINE`] long.
+    pub(crate) fn install(
+        &self,
+        stream: OwnedFd,
+        expected: Option<BundleDigest>,
+    ) -> Result<Installed, Error> {
+        let staged = Staged::new(&self.staging)?;
+        let entries = unpack::unpack(stream, &staged.path)?;
+        let digest = plugind_protocol::digest::bundle(&entries)?;
+        if let Some(expected) = expected.filter(|expected| *expected != digest) {
+            return Err(Error::new(
+                Kind::DigestMismatch,
+                format!("the bundle's digest is {digest}, and {expected} was expected"),
+                "get the bundle again from where the digest came from; do not install this one",
+            ));
+        }
+        let manifest = read_manifest(&staged.path)?;
+        check_entry(&staged.path, &manifest)?;
+        let place = self.folder(&digest);
+        if place.exists() {
+            // The same content is there already, if it still is what it was.
+            if verify::folder(&place, &digest).is_ok() {
+                return Ok(Installed { digest, manifest });
+            }
+            remove_folder(&place);
+        }
+        staged.publish(&place)?;
+        Ok(Installed { digest, manifest })
+    }
+
+    /// Hashes a bundle of the store again, file by file.
+    pub(crate) fn verify(&self, digest: &BundleDigest) -> Result<Verified, Error> {
+        verify::folder(&self.folder(digest), digest)
+    }
+
+    /// The manifest of a bundle of the store, as bytes.
+    pub(crate) fn manifest(&self, digest: &BundleDigest) -> Result<Vec<u8>, Error> {
+        let path = self.folder(digest).join(MANIFEST);
+        fs::read(&path).map_err(|cause| at(&path, &cause))
+    }
+
+    /// Removes a bundle.
+    pub(crate) fn remove(&self, digest: &BundleDigest) {
+        remove_folder(&self.folder(digest));
+    }
+
+    fn folder(&self, digest: &BundleDigest) -> PathBuf {
+        self.root.join(digest.store_name())
+    }
+}
+
+/// A folder of staging that vanishes unless it is published.
+struct Staged {
+    path: PathBuf,
+}
+
+impl Staged {
+    fn new(staging: &Path) -> Result<Staged, Error> {
+        let path = staging.join(crate::identifier()?);
+        fs::DirBuilder::new().mode(0o700).create(&path).map_err(|cause| at(&path, &cause))?;
+        Ok(Staged { path })
+    }
+
+    /// Makes everything read-only and durable, and gives it its place in one step.
+    fn publish(self, place: &Path) -> Result<(), Error> {
+        seal(&self.path).map_err(|cause| at(&self.path, &cause))?;
+        // rename() of a folder needs it writable: its `..` changes.
+        let renamed = fs::set_permissions(&self.path, fs::Permissions::from_mode(0o700))
+            .and_then(|()| fs::rename(&self.path, place))
+            .and_then(|()| fs::set_permissions(place, fs::Permissions::from_mode(0o555)))
+            .and_then(|()| sync_folder(place.parent().unwrap_or(place)));
+        renamed.map_err(|cause| at(place, &cause))
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        remove_folder(&self.path);
+    }
+}
+
+/// Files 0444 or 0555, folders 0555, all on disk.
+fn seal(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let meta = fs::symlink_metadata(&path)?;
+        if meta.is_dir() {
+            seal(&path)?;
+        } else {
+            let mode = if meta.permissions().mode() & 0o100 == 0 { 0o444 } else { 0o555 };
+            fs::File::open(&path)?.sync_all()?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        }
+    }
+    sync_folder(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o555))
+}
+
+/// Makes a rename within that folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}
+
+/// Removes a folder whose own folders are read-only. Best effort: what stays is swept at the next start.
+fn remove_folder(folder: &Path) {
+    fn writable(folder: &Path) {
+        let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                writable(&entry.path());
+            }
+        }
+    }
+    if folder.symlink_metadata().is_ok() {
+        writable(folder);
+        if let Err(cause) = fs::remove_dir_all(folder) {
+            tracing::warn!("cannot remove {}: {cause}", folder.display());
+        }
+    }
+}
+
+/// Creates a folder of ours with mode 0700, and its parents.
+pub(crate) fn private_folder(path: &Path) -> Result<(), Error> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|cause| at(path, &cause))
+}
+
+/// An error of the file system, with its path.
+pub(crate) fn at(path: &Path, cause: &io::Error) -> Error {
+    let hint = match cause.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there, then try again",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            "the state directory must belong to plugind's user and be writable"
+        }
+        _ => "check the file system that holds it",
+    };
+    Error::new(Kind::Unavailable, format!("{}: {cause}", path.display()), hint)
+}
+
+fn read_manifest(folder: &Path) -> Result<Manifest, Error> {
+    let path = folder.join(MANIFEST);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(Manifest::parse(&bytes)?),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Err(Error::new(
+            Kind::InvalidManifest,
+            "the bundle has no plugin.json",
+            "a bundle is a folder with plugin.json and the files it runs",
+        )),
+        Err(cause) => Err(at(&path, &cause)),
+    }
+}
+
+/// The program that `exec` names must be there and be able to run here.
+fn check_entry(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
+    let Some(program) = manifest.exec.first() else { return Ok(()) };
+    if program.starts_with('/') {
+        let script = manifest.exec.get(1).map(|script| folder.join(script));
+        return match script {
+            Some(script) if script.is_file() => Ok(()),
+            _ => Err(Error::new(
+                Kind::InvalidManifest,
+                format!("exec: {program} needs a script of the bundle as its first argument"),
+                "name a file of the bundle there, e.g. [\"/usr/bin/python3\", \"main.py\"]",
+            )),
+        };
+    }
+    elf::check(&folder.join(program), program, manifest.runtime)
+}

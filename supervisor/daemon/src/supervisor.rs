@@ -1,0 +1,268 @@
+//! All plugins by name: installing, removing, finding them, and calling them.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::str::FromStr as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plugind_protocol::frame;
+use plugind_protocol::manifest::Protocol;
+use plugind_protocol::{BundleDigest, Error, Kind, Manifest};
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+
+use crate::contract::Contract;
+use crate::plugin::{Call, Command, Plugin, Surroundings};
+use crate::registry::{BrokenRecord, Record, Registry};
+
+/// The supervisor's state.
+pub(crate) struct Supervisor {
+    pub(crate) surroundings: Surroundings,
+    registry: Registry,
+    plugins: Mutex<BTreeMap<String, Arc<Plugin>>>,
+    /// One install or removal at a time: both change which bundles of the store are in use.
+    changing: tokio::sync::Mutex<()>,
+    /// Counts installs and removals, for whoever lists plugins.
+    pub(crate) changed: watch::Sender<u64>,
+    invocations: AtomicU64,
+}
+
+/// A call as a caller makes it.
+pub(crate) struct Request {
+    pub(crate) plugin: String,
+    pub(crate) command: String,
+    pub(crate) arguments: String,
+    pub(crate) caller: String,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) dry_run: bool,
+}
+
+impl Supervisor {
+    /// Loads what is installed.
+    pub(crate) fn load(surroundings: Surroundings) -> Result<Arc<Supervisor>, Error> {
+        let registry = Registry::open(surroundings.directories.registry())?;
+        let (records, broken) = registry.load()?;
+        let mut plugins = BTreeMap::new();
+        for record in records {
+            let name = record.name.clone();
+            let plugin = match contract(&surroundings, &record) {
+                Ok(contract) => Plugin::new(surroundings.clone(), registry.clone(), record, contract),
+                Err(error) => Plugin::broken(BrokenRecord { name: name.clone(), error }),
+            };
+            plugins.insert(name, Arc::new(plugin));
+        }
+        for record in broken {
+            tracing::error!(hint = %record.error.hint, "{}", record.error);
+            plugins.insert(record.name.clone(), Arc::new(Plugin::broken(record)));
+        }
+        Ok(Arc::new(Supervisor {
+            surroundings,
+            registry,
+            plugins: Mutex::new(plugins),
+            changing: tokio::sync::Mutex::default(),
+            changed: watch::channel(0).0,
+            invocations: AtomicU64::new(0),
+        }))
+    }
+
+    /// The names of all plugins, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// The plugin of that name.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Plugin>, Error> {
+        self.lock().get(name).cloned().ok_or_else(|| {
+            Error::new(
+                Kind::NoSuchPlugin,
+                format!("no plugin {name:?} is installed"),
+                "see what is installed: pluginctl list",
+            )
+        })
+    }
+
+    /// Installs a bundle from a tar stream. Nothing is granted, and it stays disabled.
+    pub(crate) async fn install(
+        &self,
+        stream: OwnedFd,
+        expected: Option<BundleDigest>,
+    ) -> Result<(String, BundleDigest), Error> {
+        let _changing = self.changing.lock().await;
+        let store = self.surroundings.store.clone();
+        let installed = tokio::task::spawn_blocking(move || store.install(stream, expected))
+            .await
+            .map_err(|cause| Error::internal(format!("the install was cut off: {cause}")))??;
+        let (name, digest) = (installed.manifest.name.clone(), installed.digest);
+        let outcome = self.admit(installed.manifest, digest);
+        if outcome.is_err() && !self.in_use(&digest) {
+            self.surroundings.store.remove(&digest);
+        }
+        outcome?;
+        tracing::info!(PLUGIND_PLUGIN = name, %digest, "installed");
+        Ok((name, digest))
+    }
+
+    /// Stops and removes a plugin, its bundle, and its data unless that is kept.
+    pub(crate) async fn remove(&self, name: &str, keep_data: bool) -> Result<(), Error> {
+        let _changing = self.changing.lock().await;
+        let plugin = self.find(name)?;
+        match plugin.contract() {
+            Ok(_) => plugin.ask(Command::Remove).await?,
+            Err(_) => self.registry.remove(name)?,
+        }
+        let digest = plugin.snapshot.borrow().digest.clone();
+        self.lock().remove(name);
+        if let Ok(digest) = BundleDigest::from_str(&digest)
+            && !self.in_use(&digest)
+        {
+            self.surroundings.store.remove(&digest);
+        }
+        let data = self.surroundings.directories.data(name);
+        if !keep_data && let Err(cause) = remove_data(&data) {
+            return Err(crate::store::at(&data, &cause));
+        }
+        self.changed.send_modify(|count| *count += 1);
+        tracing::info!(PLUGIND_PLUGIN = name, "removed");
+        Ok(())
+    }
+
+    /// Calls a command; what can be refused without the plugin is refused before it is started.
+    pub(crate) async fn call(&self, request: Request) -> Result<Box<RawValue>, Error> {
+        let plugin = self.find(&request.plugin)?;
+        let outcome = self.call_plugin(&plugin, request).await;
+        plugin.count(&outcome);
+        outcome
+    }
+
+    async fn call_plugin(&self, plugin: &Plugin, request: Request) -> Result<Box<RawValue>, Error> {
+        let contract = plugin.contract()?;
+        let command = contract.command(&request.command)?;
+        let arguments = RawValue::from_string(request.arguments).map_err(|cause| {
+            Error::new(
+                Kind::InvalidArguments,
+                format!("the arguments are not JSON: {cause}"),
+                "pass one JSON value, an object as a rule",
+            )
+        })?;
+        // The line protocol has no room for line ends between tokens.
+        let arguments = one_line(arguments)?;
+        // The frame adds two levels around them.
+        if frame::deeper_than(arguments.get().as_bytes(), frame::DEPTH_MAX - 2) {
+            return Err(Error::new(
+                Kind::InvalidArguments,
+                format!("the arguments nest deeper than {} levels", frame::DEPTH_MAX - 2),
+                "nest them less",
+            ));
+        }
+        contract.check_arguments(&request.command, &arguments)?;
+        if request.dry_run && !command.dry_run {
+            return Err(Error::new(
+                Kind::InvalidArguments,
+                format!("{}.{} has no dry run", request.plugin, request.command),
+                "the manifest must declare \"dry_run\": true for the command",
+            ));
+        }
+        let most = Duration::from_millis(u64::from(command.timeout_ms));
+        let call = Call {
+            command: request.command.clone(),
+            arguments,
+            invocation: format!("i{}", self.invocations.fetch_add(1, Ordering::Relaxed)),
+            caller: request.caller,
+            timeout: request.timeout.unwrap_or(most).min(most),
+            dry_run: request.dry_run,
+        };
+        let result = plugin.ask(|reply| Command::Call(call, reply)).await?;
+        contract.check_result(&request.command, &result)?;
+        Ok(result)
+    }
+
+    /// Stops every plugin, all at once.
+    pub(crate) async fn stop_all(&self) {
+        let plugins: Vec<_> = self.lock().values().cloned().collect();
+        let stops = plugins.iter().map(|plugin| plugin.ask(Command::Stop));
+        futures_util::future::join_all(stops).await;
+    }
+
+    fn admit(&self, manifest: Manifest, digest: BundleDigest) -> Result<(), Error> {
+        let name = manifest.name.clone();
+        if manifest.protocol != Protocol::Plugind1 {
+            return Err(Error::new(
+                Kind::InvalidManifest,
+                format!("{name} speaks MCP, and this plugind only speaks plugind/1 to plugins"),
+                "set \"protocol\": \"plugind/1\" and write to that protocol",
+            ));
+        }
+        if let Some(interpreter) = manifest.interpreter()
+            && !self
+                .surroundings
+                .settings
+                .interpreters
+                .iter()
+                .any(|allowed| allowed.as_os_str() == interpreter)
+        {
+            return Err(Error::new(
+                Kind::PermissionDenied,
+                format!("{name} runs {interpreter}, which the operator does not allow as an interpreter"),
+                format!("add \"{interpreter}\" to `interpreters` in plugind.toml, then restart plugind"),
+            ));
+        }
+        if let Ok(present) = self.find(&name) {
+            return if present.snapshot.borrow().digest == digest.to_string() {
+                Ok(())
+            } else {
+                Err(Error::new(
+                    Kind::Conflict,
+                    format!("{name} is installed already, with digest {}", present.snapshot.borrow().digest),
+                    format!("remove that one first: pluginctl remove --keep-data {name}"),
+                ))
+            };
+        }
+        let contract = Contract::new(digest, manifest)?;
+        let record = Record::new(name.clone(), digest);
+        self.registry.save(&record)?;
+        let plugin = Plugin::new(self.surroundings.clone(), self.registry.clone(), record, contract);
+        self.lock().insert(name, Arc::new(plugin));
+        self.changed.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    fn in_use(&self, digest: &BundleDigest) -> bool {
+        let digest = digest.to_string();
+        self.lock().values().any(|plugin| plugin.snapshot.borrow().digest == digest)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Plugin>>> {
+        self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn contract(surroundings: &Surroundings, record: &Record) -> Result<Contract, Error> {
+    let manifest = Manifest::parse(&surroundings.store.manifest(&record.digest)?)?;
+    if manifest.name != record.name {
+        return Err(Error::new(
+            Kind::DigestMismatch,
+            format!("the bundle of {} is one of {}", record.name, manifest.name),
+            "remove the plugin and install it again",
+        ));
+    }
+    Contract::new(record.digest, manifest)
+}
+
+fn remove_data(data: &std::path::Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(data) {
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// The same JSON without line ends; rebuilt only where there are some.
+fn one_line(value: Box<RawValue>) -> Result<Box<RawValue>, Error> {
+    if !value.get().contains(['\n', '\r']) {
+        return Ok(value);
+    }
+    // Within strings JSON has no raw line ends, so all of them are between tokens.
+    let text: String = value.get().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect();
+    RawValue::from_string(text).map_err(|cause| Error::internal(cause.to_string()))
+}

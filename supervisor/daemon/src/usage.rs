@@ -1,0 +1,47 @@
+//! What a running scope uses, read from its cgroup when somebody asks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// As systemd writes a figure that is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Figures of one cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Bytes.
+    pub(crate) memory: u64,
+    /// Nanoseconds of CPU time.
+    pub(crate) cpu_nsec: u64,
+    /// Processes and threads.
+    pub(crate) tasks: u64,
+}
+
+impl Usage {
+    /// The figures of a cgroup by its name below the mount; all unknown for an empty name.
+    pub(crate) fn of(cgroup: &str) -> Usage {
+        if cgroup.is_empty() {
+            return Usage { memory: UNKNOWN, cpu_nsec: UNKNOWN, tasks: UNKNOWN };
+        }
+        let path = folder(cgroup);
+        let cpu = fs::read_to_string(path.join("cpu.stat")).ok().and_then(|text| {
+            text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<u64>().ok())
+        });
+        Usage {
+            memory: number(&path.join("memory.current")),
+            cpu_nsec: cpu.map_or(UNKNOWN, |usec| usec.saturating_mul(1000)),
+            tasks: number(&path.join("pids.current")),
+        }
+    }
+}
+
+fn folder(cgroup: &str) -> PathBuf {
+    let mount = Path::new("/sys/fs/cgroup");
+    let root =
+        if mount.join("cgroup.controllers").exists() { mount.to_owned() } else { mount.join("unified") };
+    root.join(cgroup.trim_start_matches('/'))
+}
+
+fn number(path: &Path) -> u64 {
+    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(UNKNOWN)
+}

@@ -1,0 +1,1 @@
+//! Tests through the production path, on the stage
