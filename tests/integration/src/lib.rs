@@ -1,1 +1,14 @@
-//! Tests through the production path, on the stage
+//! What the tests on the stage share: the test user, bundles to try, `pluginctl` as its user has it.
+//!
+//! The tests run as root in the stage, so that they can set faults up; every command of plugind runs as the test
+//! user. See `tests/stage/stage`.
+
+pub mod bundle;
+pub mod ctl;
+pub mod scopes;
+pub mod user;
+pub mod wait;
+
+pub use bundle::Bundle;
+pub use ctl::{Outcome, ctl, run};
+pub use wait::until;
