@@ -26,7 +26,8 @@ const MANIFEST: &str = r#"{
 /// One step, and what to do where it failed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Step {
-    step: String,
+    #[serde(rename = "step")]
+    name: String,
     ok: bool,
     detail: String,
     fix: String,
@@ -34,11 +35,11 @@ pub(crate) struct Step {
 
 impl Step {
     fn good(step: &str, detail: impl Into<String>) -> Step {
-        Step { step: step.to_owned(), ok: true, detail: detail.into(), fix: String::new() }
+        Step { name: step.to_owned(), ok: true, detail: detail.into(), fix: String::new() }
     }
 
     fn bad(step: &str, error: &Error) -> Step {
-        Step { step: step.to_owned(), ok: false, detail: error.message.clone(), fix: error.hint.clone() }
+        Step { name: step.to_owned(), ok: false, detail: error.message.clone(), fix: error.hint.clone() }
     }
 }
 
@@ -79,7 +80,7 @@ fn describe(session: &Session, surroundings: &Surroundings, steps: &mut Vec<Step
             // With `required` the start itself would have been refused.
             let accepted = surroundings.settings.enforcement == Enforcement::BestEffort;
             steps.push(Step {
-                step,
+                name: step,
                 ok: accepted,
                 detail: format!(
                     "NOT in force; accepted by enforcement = \"{}\"",

@@ -1,6 +1,6 @@
 //! One running plugin, from the launcher's side: who it is, and how it ends.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -105,12 +105,6 @@ impl Instance {
     /// The plugin's pidfd.
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
-    }
-}
-
-impl std::fmt::Debug for Instance {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Instance").field("unit", &self.unit).field("pidfd", &self.pidfd.as_raw_fd()).finish()
     }
 }
 

@@ -248,13 +248,11 @@ impl Stub {
             }
         }
         // End of file: the helper became the plugin, or bubblewrap ended before it ran.
-        match ready {
-            Some(ready) => Ok(ready),
-            None => {
-                let status = self.child.wait().await.map_err(broken)?;
-                Err(refusal::classify(&last_words(stderr), &status.to_string()))
-            }
+        if let Some(ready) = ready {
+            return Ok(ready);
         }
+        let status = self.child.wait().await.map_err(broken)?;
+        Err(refusal::classify(&last_words(stderr), &status.to_string()))
     }
 
     /// Ends the stub and whatever it became.

@@ -43,7 +43,11 @@ impl Bundle {
         assert!(source.join("plugin.json").exists(), "{} is not built: make build", source.display());
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         // Names are unique over the parallel test programs too.
-        let name = if built == "hostile" { format!("hostile-{}-{number}", std::process::id()) } else { built.to_owned() };
+        let name = if built == "hostile" {
+            format!("hostile-{}-{number}", std::process::id())
+        } else {
+            built.to_owned()
+        };
         let bundle = Bundle::empty(&name);
         copy_folder(&source, &bundle.folder);
         bundle.manifest(|manifest| manifest["name"] = name.clone().into())

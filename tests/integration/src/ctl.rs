@@ -92,7 +92,13 @@ pub fn run(bundle: &Bundle, command: &str, arguments: &Value) -> Outcome {
 
 /// The same with permissions granted, started through other programs that run as root.
 #[must_use]
-pub fn run_through(outer: &[&str], bundle: &Bundle, command: &str, arguments: &Value, grants: &[&str]) -> Outcome {
+pub fn run_through(
+    outer: &[&str],
+    bundle: &Bundle,
+    command: &str,
+    arguments: &Value,
+    grants: &[&str],
+) -> Outcome {
     let mut pluginctl = as_tester_through(outer, "pluginctl");
     pluginctl.args(["-o", "json", "run"]);
     for grant in grants {

@@ -3,6 +3,12 @@
 //! The tests run as root in the stage, so that they can set faults up; every command of plugind runs as the test
 //! user. See `tests/stage/stage`.
 
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    reason = "a test helper panics to fail its test"
+)]
+
 pub mod bundle;
 pub mod ctl;
 pub mod scopes;

@@ -330,6 +330,7 @@ impl Manager {
 
     /// The version of the supervisor.
     #[zbus(property(emits_changed_signal = "const"))]
+    #[expect(clippy::unused_self, reason = "a property is a method")]
     fn version(&self) -> &'static str {
         env!("CARGO_PKG_VERSION")
     }

@@ -51,6 +51,9 @@ pub(crate) enum Failure {
     Ours(Box<Error>),
 }
 
+/// What a request comes to.
+type Outcome = Result<Box<RawValue>, Failure>;
+
 /// One plugin's stdin, stdout and stderr.
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -69,7 +72,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     last_id: u64,
-    pending: HashMap<u64, oneshot::Sender<Result<Box<RawValue>, Failure>>>,
+    pending: HashMap<u64, oneshot::Sender<Outcome>>,
     queue: VecDeque<Queued>,
     queued_bytes: usize,
     /// Set once: nothing is sent any more.
@@ -194,7 +197,7 @@ impl Link {
         &self,
         method: &str,
         params: &(impl Serialize + ?Sized),
-    ) -> Result<(u64, oneshot::Receiver<Result<Box<RawValue>, Failure>>), Error> {
+    ) -> Result<(u64, oneshot::Receiver<Outcome>), Error> {
         let Bounds { frame_max, in_flight } = self.shared.bounds;
         let mut state = self.shared.lock();
         if let Some(error) = &state.closed {
