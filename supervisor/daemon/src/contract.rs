@@ -1,25 +1,40 @@
 //! What a plugin promised in its manifest, ready to check calls against.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use jsonschema::Validator;
 use plugind_protocol::manifest::Command;
+use plugind_protocol::manifest::command_schema::accepts_everything;
 use plugind_protocol::{BundleDigest, Error, Kind, Manifest};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
 /// A manifest with its schemas compiled once.
 pub(crate) struct Contract {
     pub(crate) digest: BundleDigest,
     pub(crate) manifest: Manifest,
     schemas: HashMap<String, Schemas>,
+    checks: Arc<Semaphore>,
 }
 
 /// `None` where the schema accepts everything: then nothing is parsed.
 struct Schemas {
-    input: Option<Validator>,
-    output: Option<Validator>,
+    input: Option<Arc<Validator>>,
+    output: Option<Arc<Validator>>,
 }
+
+/// A text of up to this many bytes is checked at once, a longer one beside the event loop.
+const INLINE_MAX: usize = 1024;
+
+/// Checks of one plugin's values that run beside the event loop at the same time.
+const CHECKS: usize = 2;
+
+/// The longest check.
+const CHECK_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Contract {
     /// Compiles the manifest's schemas.
@@ -33,7 +48,7 @@ impl Contract {
             };
             schemas.insert(command.name.clone(), compiled);
         }
-        Ok(Contract { digest, manifest, schemas })
+        Ok(Contract { digest, manifest, schemas, checks: Arc::new(Semaphore::new(CHECKS)) })
     }
 
     /// The command of that name.
@@ -54,11 +69,11 @@ impl Contract {
     }
 
     /// Checks a call's arguments.
-    pub(crate) fn check_arguments(&self, command: &str, arguments: &RawValue) -> Result<(), Error> {
+    pub(crate) async fn check_arguments(&self, command: &str, arguments: &RawValue) -> Result<(), Error> {
         let Some(schema) = self.schemas.get(command).and_then(|schemas| schemas.input.as_ref()) else {
             return Ok(());
         };
-        violations(schema, arguments).map_err(|cause| {
+        self.check(schema, arguments).await?.map_err(|cause| {
             Error::new(
                 Kind::InvalidArguments,
                 format!("the arguments of {}.{command} break its input schema: {cause}", self.manifest.name),
@@ -68,11 +83,12 @@ impl Contract {
     }
 
     /// Checks a call's result.
-    pub(crate) fn check_result(&self, command: &str, result: &RawValue) -> Result<(), Error> {
+    pub(crate) async fn check_result(&self, command: &str, result: &RawValue) -> Result<(), Error> {
         let Some(schema) = self.schemas.get(command).and_then(|schemas| schemas.output.as_ref()) else {
             return Ok(());
         };
-        violations(schema, result).map_err(|cause| {
+        let checked = self.check(schema, result).await.map_err(Error::outcome_unknown)?;
+        checked.map_err(|cause| {
             Error::new(
                 Kind::ProtocolViolation,
                 format!("the result of {}.{command} breaks its output schema: {cause}", self.manifest.name),
@@ -81,18 +97,46 @@ impl Contract {
             .outcome_unknown()
         })
     }
+
+    /// The first violation of a schema. Both sides are the plugin's own, so a long check must not hold up others: it
+    /// goes on beside the event loop, few at a time.
+    async fn check(&self, schema: &Arc<Validator>, text: &RawValue) -> Result<Result<(), String>, Error> {
+        if text.get().len() <= INLINE_MAX {
+            return Ok(violation(schema, text.get()));
+        }
+        let too_long = || {
+            Error::new(
+                Kind::TimedOut,
+                format!(
+                    "{}'s values take more than {} s to check against their schema",
+                    self.manifest.name,
+                    CHECK_DEADLINE.as_secs()
+                ),
+                "send less at once, or let the manifest's author write a simpler schema",
+            )
+        };
+        let deadline = Instant::now() + CHECK_DEADLINE;
+        let permit =
+            timeout_at(deadline, Arc::clone(&self.checks).acquire_owned()).await.map_err(|_| too_long())?;
+        let (schema, text) = (Arc::clone(schema), text.get().to_owned());
+        let check = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            violation(&schema, &text)
+        });
+        let checked = timeout_at(deadline, check).await.map_err(|_| too_long())?;
+        checked.map_err(|cause| Error::internal(format!("a check was cut off: {cause}")))
+    }
 }
 
-fn compile(schema: &Value, field: &str) -> Result<Option<Validator>, Error> {
-    let accepts_all = matches!(schema, Value::Bool(true)) || schema.as_object().is_some_and(Map::is_empty);
-    if accepts_all {
+fn compile(schema: &Value, field: &str) -> Result<Option<Arc<Validator>>, Error> {
+    if accepts_everything(schema) {
         return Ok(None);
     }
     // `regex` instead of the default engine: it cannot be made to backtrack.
     jsonschema::options()
         .with_pattern_options(jsonschema::PatternOptions::regex().size_limit(64 * 1024))
         .build(schema)
-        .map(Some)
+        .map(|schema| Some(Arc::new(schema)))
         .map_err(|cause| {
             Error::new(
                 Kind::InvalidManifest,
@@ -102,8 +146,8 @@ fn compile(schema: &Value, field: &str) -> Result<Option<Validator>, Error> {
         })
 }
 
-fn violations(schema: &Validator, text: &RawValue) -> Result<(), String> {
-    let value: Value = serde_json::from_str(text.get()).map_err(|cause| cause.to_string())?;
+fn violation(schema: &Validator, text: &str) -> Result<(), String> {
+    let value: Value = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
     let Some(first) = schema.iter_errors(&value).next() else { return Ok(()) };
     let place = first.instance_path().to_string();
     let mut cause = first.masked().to_string();

@@ -3,6 +3,7 @@
 //! It never forks and never executes: whatever it reads from plugins and callers, there is nothing here that could be
 //! made to run. Plugins are started by the launcher.
 
+mod cgroup;
 mod contract;
 mod dbus;
 mod doctor;
@@ -13,7 +14,6 @@ mod registry;
 mod relay;
 mod store;
 mod supervisor;
-mod usage;
 mod watch;
 
 use std::process::ExitCode;
@@ -31,6 +31,9 @@ use crate::options::{Options, Private};
 use crate::plugin::Surroundings;
 use crate::store::Store;
 use crate::supervisor::Supervisor;
+
+/// Threads for hashing, unpacking and long schema checks.
+const BLOCKING_MAX: usize = 32;
 
 /// How long the bus may take to accept us.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -53,6 +56,7 @@ fn run() -> Result<(), Error> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(BLOCKING_MAX)
         .build()
         .map_err(|cause| Error::internal(format!("cannot start the event loop: {cause}")))?;
     let outcome = runtime.block_on(serve(options));

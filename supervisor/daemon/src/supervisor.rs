@@ -139,6 +139,14 @@ impl Supervisor {
     async fn call_plugin(&self, plugin: &Plugin, request: Request) -> Result<Box<RawValue>, Error> {
         let contract = plugin.contract()?;
         let command = contract.command(&request.command)?;
+        let frame_max = contract.manifest.resources.frame_limit();
+        if request.arguments.len() > frame_max {
+            return Err(Error::new(
+                Kind::FrameTooLarge,
+                format!("the arguments are longer than the {frame_max} bytes that {} takes", request.plugin),
+                "send less at once, or raise resources.frame_max in the manifest (16M at most)",
+            ));
+        }
         let arguments = RawValue::from_string(request.arguments).map_err(|cause| {
             Error::new(
                 Kind::InvalidArguments,
@@ -156,7 +164,7 @@ impl Supervisor {
                 "nest them less",
             ));
         }
-        contract.check_arguments(&request.command, &arguments)?;
+        contract.check_arguments(&request.command, &arguments).await?;
         if request.dry_run && !command.dry_run {
             return Err(Error::new(
                 Kind::InvalidArguments,
@@ -174,7 +182,7 @@ impl Supervisor {
             dry_run: request.dry_run,
         };
         let result = plugin.ask(|reply| Command::Call(call, reply)).await?;
-        contract.check_result(&request.command, &result)?;
+        contract.check_result(&request.command, &result).await?;
         Ok(result)
     }
 

@@ -6,15 +6,21 @@ use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
 
 use plugind_protocol::{Error, Kind};
+use tokio::process::Command;
+use tokio::time::timeout;
 
 /// The distribution's bubblewrap; never searched in `PATH`.
 pub(crate) const PATH: &str = "/usr/bin/bwrap";
 
 /// Where the helper stands inside; Landlock keeps the plugin from running it again.
 pub(crate) const HELPER: &str = "/run/plugind/enter";
+
+/// It prints a line and ends.
+const VERSION_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The user and group that a plugin sees itself as.
 const UID: &str = "1000";
@@ -189,7 +195,7 @@ pub(crate) struct Identity {
 }
 
 /// Checks the bubblewrap program at `path`, running `--version` only if it is not the one that `known` stands for.
-pub(crate) fn check(path: &Path, known: Option<Identity>) -> Result<Identity, Error> {
+pub(crate) async fn check(path: &Path, known: Option<Identity>) -> Result<Identity, Error> {
     let denied = |message: String, hint: &str| Error::new(Kind::SandboxDenied, message, hint);
     let shown = path.display();
     let meta = fs::metadata(path).map_err(|cause| {
@@ -223,9 +229,14 @@ pub(crate) fn check(path: &Path, known: Option<Identity>) -> Result<Identity, Er
     if known == Some(identity) {
         return Ok(identity);
     }
-    let output = Command::new(path).arg("--version").env_clear().output().map_err(|cause| {
-        denied(format!("{shown} does not run: {cause}"), "reinstall the package bubblewrap")
-    })?;
+    let run =
+        Command::new(path).arg("--version").env_clear().stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = timeout(VERSION_DEADLINE, run)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(|cause| {
+            denied(format!("{shown} does not run: {cause}"), "reinstall the package bubblewrap")
+        })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     match version(&text) {
         Some(version) if version >= (0, 8) => Ok(identity),

@@ -13,6 +13,8 @@ use tokio::time::{Instant, timeout};
 /// `cgroup.events` announces each change; a change before the watch began is found by looking again this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+const MOUNT: &str = "/sys/fs/cgroup";
+
 /// One cgroup of the unified hierarchy.
 #[derive(Debug, Clone)]
 pub(crate) struct Cgroup {
@@ -27,7 +29,7 @@ impl Cgroup {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|cause| {
             not_there(format!("the stub's process {pid} is gone before it was in {unit}: {cause}"))
         })?;
-        Cgroup::from_proc(&text, unit, Path::new("/sys/fs/cgroup"))
+        Cgroup::from_proc(&text, unit, Path::new(MOUNT))
     }
 
     fn from_proc(text: &str, unit: &str, mount: &Path) -> Result<Cgroup, Error> {
@@ -43,11 +45,12 @@ impl Cgroup {
                 "systemd says that {unit} was started, and its process is in {name}"
             )));
         }
-        // On a hybrid machine the unified hierarchy is mounted one level deeper.
-        let root =
-            if mount.join("cgroup.controllers").exists() { mount.to_owned() } else { mount.join("unified") };
-        let path = root.join(name.trim_start_matches('/'));
-        Ok(Cgroup { name: name.to_owned(), path })
+        Ok(Cgroup { name: name.to_owned(), path: place(name, mount) })
+    }
+
+    /// The cgroup of that name.
+    pub(crate) fn named(name: &str) -> Cgroup {
+        Cgroup { name: name.to_owned(), path: place(name, Path::new(MOUNT)) }
     }
 
     /// Whether that process is in this cgroup now.
@@ -116,6 +119,18 @@ impl Cgroup {
         }
         true
     }
+}
+
+/// Where a cgroup's files are. On a hybrid machine the unified hierarchy is mounted one level deeper.
+fn place(name: &str, mount: &Path) -> PathBuf {
+    let root =
+        if mount.join("cgroup.controllers").exists() { mount.to_owned() } else { mount.join("unified") };
+    root.join(name.trim_start_matches('/'))
+}
+
+/// Whether a unit's name is one that we give.
+pub(crate) fn is_ours(unit: &str) -> bool {
+    unit.starts_with("plugind-") && unit.strip_suffix(".scope").is_some()
 }
 
 /// A removed cgroup answers `ENODEV`: nobody is in it.

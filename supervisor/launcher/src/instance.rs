@@ -8,9 +8,10 @@ use plugind_protocol::launch::ExitStatus;
 use plugind_protocol::{Error, Kind};
 use tokio::process::Child;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::cgroup::Cgroup;
-use crate::scope::ServiceManager;
+use crate::scope::{JOB_DEADLINE, ServiceManager};
 use crate::sys;
 
 /// How long a cgroup may take to become empty after everything in it was killed (DESIGN §9).
@@ -73,7 +74,7 @@ impl Instance {
             .map_err(|cause| Error::internal(format!("cannot kill the cgroup of {}: {cause}", self.unit)))?;
         let mut ended = self.ended.subscribe();
         // The watcher itself takes up to one deadline to see the cgroup empty.
-        match tokio::time::timeout(2 * KILL_DEADLINE, ended.wait_for(Option::is_some)).await {
+        match timeout(2 * KILL_DEADLINE, ended.wait_for(Option::is_some)).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(still_alive(&self.unit)),
         }
@@ -88,7 +89,7 @@ impl Instance {
         // Grandchildren survive bubblewrap: without --die-with-parent its init waits for them.
         if let Err(cause) = self.cgroup.kill() {
             tracing::warn!(unit = self.unit, "cannot kill the cgroup: {cause}; stopping the unit instead");
-            let _ = manager.stop_unit(&self.unit).await;
+            let _ = timeout(JOB_DEADLINE, manager.stop_unit(&self.unit)).await;
         }
         if !self.cgroup.empty_within(KILL_DEADLINE).await {
             tracing::error!(
@@ -96,7 +97,7 @@ impl Instance {
                 "processes are left {} s after SIGKILL",
                 KILL_DEADLINE.as_secs()
             );
-            let _ = manager.stop_unit(&self.unit).await;
+            let _ = timeout(JOB_DEADLINE, manager.stop_unit(&self.unit)).await;
         }
         self.ended.send_replace(Some(status));
         status

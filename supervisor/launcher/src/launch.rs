@@ -20,6 +20,7 @@ use crate::bubblewrap::{self, Root};
 use crate::cgroup::Cgroup;
 use crate::check::{self, Paths};
 use crate::instance::{Instance, KILL_DEADLINE};
+use crate::orphans;
 use crate::refusal;
 use crate::report::{Layers, Message, ReportSocket};
 use crate::scope::Scopes;
@@ -86,7 +87,7 @@ impl Launcher {
     /// Starts a plugin, or leaves nothing behind.
     pub(crate) async fn launch(&self, launch: &Launch) -> Result<Started, Error> {
         let paths = check::launch(launch, &self.directories, &self.settings)?;
-        self.check_bubblewrap()?;
+        self.check_bubblewrap().await?;
         let pipes = Pipes::new()?;
         let mut stub = self.stub(launch, &paths, pipes.theirs)?;
         let unit = unit_name(&launch.name, &launch.instance);
@@ -109,9 +110,10 @@ impl Launcher {
         Ok(Started { launched, stdio: pipes.ours, instance: Arc::new(instance), bubblewrap: stub.child })
     }
 
-    fn check_bubblewrap(&self) -> Result<(), Error> {
-        let mut known = self.bubblewrap.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Some(bubblewrap::check(Path::new(bubblewrap::PATH), *known)?);
+    async fn check_bubblewrap(&self) -> Result<(), Error> {
+        let known = *self.bubblewrap.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = bubblewrap::check(Path::new(bubblewrap::PATH), known).await?;
+        *self.bubblewrap.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
         Ok(())
     }
 
@@ -168,7 +170,7 @@ impl Launcher {
         stub: &mut Stub,
         stderr: &OwnedFd,
     ) -> Result<(Launched, Cgroup, OwnedFd), Error> {
-        let description = format!("plugin {} ({})", launch.name, launch.instance);
+        let description = orphans::description(&launch.name, &launch.instance);
         self.scopes
             .start(&self.systemd, unit, &description, stub.pid, stub.pidfd.as_fd(), &launch.limits)
             .await?;

@@ -8,6 +8,7 @@ mod cgroup;
 mod check;
 mod instance;
 mod launch;
+mod orphans;
 mod packet;
 mod refusal;
 mod report;
@@ -70,18 +71,18 @@ async fn serve(options: Options) -> Result<(), Error> {
     let bus_gone = systemd.closed();
     let launcher = Arc::new(Launcher::new(directories, settings, systemd)?);
     let work = async {
-        match options.connection {
-            Some(raw) => {
-                let socket = PacketSocket::new(sys::adopt(raw))?;
-                server::serve(&launcher, socket).await;
-                Ok(())
-            }
-            None => server::accept(&launcher, activated_socket()?).await,
+        if let Some(raw) = options.connection {
+            let socket = PacketSocket::new(sys::adopt(raw))?;
+            server::serve(&launcher, socket).await;
+            return Ok(());
         }
+        orphans::end(&launcher.systemd).await;
+        server::accept(&launcher, activated_socket()?).await
     };
     tokio::select! {
         done = work => done,
         () = bus_gone => Err(Error::new(Kind::Unavailable, "the user manager's bus went away", "systemd starts the launcher again once the bus is back")),
+        () = server::watchdog() => Ok(()),
         () = server::stop_signal() => { server::stop(&launcher).await; Ok(()) }
     }
 }

@@ -58,6 +58,14 @@ pub(crate) enum ManagerError {
     Other(String),
 }
 
+/// A scope that the manager has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ScopeUnit {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) cgroup: String,
+}
+
 /// The few things that are asked of systemd.
 pub(crate) trait ServiceManager: Send + Sync + 'static {
     /// Finished jobs from now on.
@@ -71,6 +79,8 @@ pub(crate) trait ServiceManager: Send + Sync + 'static {
     ) -> impl Future<Output = Result<String, ManagerError>> + Send;
     /// `StopUnit(name, "replace")`.
     fn stop_unit(&self, unit: &str) -> impl Future<Output = Result<(), ManagerError>> + Send;
+    /// All `plugind-*.scope` units, failed ones included.
+    fn scopes(&self) -> impl Future<Output = Result<Vec<ScopeUnit>, ManagerError>> + Send;
     /// `ResetFailedUnit(name)`.
     fn reset_failed_unit(&self, unit: &str) -> impl Future<Output = Result<(), ManagerError>> + Send;
 }

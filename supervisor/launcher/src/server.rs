@@ -60,6 +60,16 @@ pub(crate) async fn stop(launcher: &Arc<Launcher>) {
     }
 }
 
+/// Tells systemd from the real event loop that it turns; never resolves.
+pub(crate) async fn watchdog() {
+    let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
+    let mut ticks = tokio::time::interval(period / 2);
+    loop {
+        ticks.tick().await;
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+    }
+}
+
 /// Resolves on SIGTERM or SIGINT.
 pub(crate) async fn stop_signal() {
     let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use zbus::wire::Fd;
 use zbus::{OwnedObjectPath, Variant};
 
-use crate::scope::{JobRemoved as Job, ManagerError, Property, ServiceManager, Value};
+use crate::scope::{JobRemoved as Job, ManagerError, Property, ScopeUnit, ServiceManager, Value};
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -33,8 +33,21 @@ trait Manager {
     ) -> zbus::Result<OwnedObjectPath>;
     fn stop_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
     fn reset_failed_unit(&self, name: &str) -> zbus::Result<()>;
+    fn list_units_by_patterns(
+        &self,
+        states: &[&str],
+        patterns: &[&str],
+    ) -> zbus::Result<
+        Vec<(String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath)>,
+    >;
     #[zbus(signal)]
     fn job_removed(&self, id: u32, job: OwnedObjectPath, unit: String, result: String) -> zbus::Result<()>;
+}
+
+#[zbus::proxy(interface = "org.freedesktop.systemd1.Scope", default_service = "org.freedesktop.systemd1")]
+trait Scope {
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn control_group(&self) -> zbus::Result<String>;
 }
 
 /// A connection to the user manager.
@@ -103,6 +116,21 @@ impl ServiceManager for Systemd {
 
     async fn stop_unit(&self, unit: &str) -> Result<(), ManagerError> {
         self.manager.stop_unit(unit, "replace").await.map(drop).map_err(manager_error)
+    }
+
+    async fn scopes(&self) -> Result<Vec<ScopeUnit>, ManagerError> {
+        let units =
+            self.manager.list_units_by_patterns(&[], &["plugind-*.scope"]).await.map_err(manager_error)?;
+        let mut scopes = Vec::new();
+        for (name, description, _, _, _, _, path, ..) in units {
+            let scope = ScopeProxy::builder(self.manager.inner().connection()).path(path).build().await;
+            let cgroup = match scope {
+                Ok(scope) => scope.control_group().await.unwrap_or_default(),
+                Err(_) => continue,
+            };
+            scopes.push(ScopeUnit { name, description, cgroup });
+        }
+        Ok(scopes)
     }
 
     async fn reset_failed_unit(&self, unit: &str) -> Result<(), ManagerError> {

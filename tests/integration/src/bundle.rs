@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::user::tester;
 
@@ -29,6 +29,20 @@ impl Bundle {
     #[must_use]
     pub fn textstats() -> Bundle {
         Bundle::copy("textstats")
+    }
+
+    /// A plugin whose command `probe` runs the Python in its argument `code`; it sees the system's `/usr`.
+    #[must_use]
+    pub fn python() -> Bundle {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let manifest = json!({
+            "manifest": 1, "name": format!("python-{}-{number}", std::process::id()), "version": "1.0.0",
+            "description": "Runs the Python that it is sent", "protocol": "plugind/1",
+            "exec": ["/usr/bin/python3", "main.py"], "runtime": "system",
+            "commands": [{"name": "probe", "description": "Runs `code`", "risk": "code-execution"}],
+            "lifecycle": {"restart": "no"},
+        });
+        Bundle::of(&manifest).file("main.py", include_bytes!("../fixtures/probe.py"), 0o644)
     }
 
     /// A folder with only this manifest.
@@ -139,7 +153,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-fn own(path: &Path, mode: u32) {
+pub(crate) fn own(path: &Path, mode: u32) {
     let user = tester();
     chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("chown");
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");

@@ -9,12 +9,20 @@
     reason = "a test helper panics to fail its test"
 )]
 
+pub mod archive;
 pub mod bundle;
 pub mod ctl;
+pub mod installed;
+pub mod memory;
+pub mod plugind;
+pub mod probe;
 pub mod scopes;
 pub mod user;
 pub mod wait;
 
 pub use bundle::Bundle;
 pub use ctl::{Outcome, ctl, run};
+pub use installed::Installed;
+pub use plugind::Plugind;
+pub use probe::{Outside, Report};
 pub use wait::until;

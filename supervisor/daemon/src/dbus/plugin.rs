@@ -9,8 +9,8 @@ use zbus::Variant;
 use zbus::names::InterfaceName;
 use zbus::object_server::SignalEmitter;
 
+use crate::cgroup::Usage;
 use crate::plugin::{Plugin, Snapshot};
-use crate::usage::Usage;
 
 /// The interface's name.
 const INTERFACE: &str = "org.plugind1.Plugin";

@@ -33,6 +33,9 @@ const STOP_STEP: Duration = Duration::from_secs(5);
 /// How long an exit status may take after the process itself is gone.
 const EXIT_DEADLINE: Duration = Duration::from_secs(11);
 
+/// Nobody holds the plugin's stderr any more when its end is known: what is left in the pipe is read at once.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(1);
+
 /// The lines of stderr that an error shows.
 const TAIL: usize = 10;
 
@@ -82,6 +85,13 @@ impl Exit {
         *self = Exit::Known(status);
         status
     }
+
+    /// Resolves when the launcher told it, or is gone itself.
+    async fn told(&mut self) {
+        if let Exit::Waiting(receiver) = self {
+            *self = Exit::Known(receiver.await.unwrap_or(ExitStatus::Unknown));
+        }
+    }
 }
 
 impl Session {
@@ -94,14 +104,10 @@ impl Session {
     ) -> Result<Session, Error> {
         let instance = crate::identifier()?;
         let launch = prepare(surroundings, record, contract, &instance).await?;
-        let before = log.tail(usize::MAX).len();
         let running = surroundings.launcher.launch(launch).await?;
         let Running { launched, stdio, pidfd, exit } = running;
         let resources = &contract.manifest.resources;
-        let bounds = Bounds {
-            frame_max: usize::try_from(resources.frame_max).unwrap_or(usize::MAX),
-            in_flight: resources.in_flight as usize,
-        };
+        let bounds = Bounds { frame_max: resources.frame_limit(), in_flight: resources.in_flight as usize };
         let name = record.name.clone();
         let opened = Link::new(&name, bounds, stdio, Arc::clone(&log)).and_then(|link| {
             crate::watch::watch(pidfd, Interest::READABLE)
@@ -126,9 +132,7 @@ impl Session {
             }
             Err(error) => {
                 let status = session.kill().await;
-                let lines =
-                    session.log.tail(usize::MAX).split_off(before.min(session.log.tail(usize::MAX).len()));
-                Err(with_tail(error, status, &lines))
+                Err(with_tail(error, status, &session.log.tail(TAIL)))
             }
         }
     }
@@ -233,6 +237,7 @@ impl Session {
             end = self.link.ended() => end,
             // The process is gone; what it wrote before is read until its stdout ends, which the launcher's kill brings.
             _ = self.pidfd.readable() => timeout(STOP_STEP, self.link.ended()).await.unwrap_or(End::Closed),
+            () = self.exit.told() => timeout(STOP_STEP, self.link.ended()).await.unwrap_or(End::Closed),
         };
         let status = self.kill().await;
         let error = match end {
@@ -287,8 +292,13 @@ impl Session {
     async fn kill(&mut self) -> ExitStatus {
         if let Err(error) = self.launcher.kill(&self.instance).await {
             tracing::error!(PLUGIND_PLUGIN = self.name, "{error}");
+            if let Err(cause) = crate::cgroup::kill(&self.launched.cgroup) {
+                tracing::error!(PLUGIND_PLUGIN = self.name, "cannot kill {}: {cause}", self.launched.cgroup);
+            }
         }
-        self.exit.status().await
+        let status = self.exit.status().await;
+        let _ = timeout(DRAIN_DEADLINE, self.link.log_drained()).await;
+        status
     }
 }
 

@@ -67,6 +67,7 @@ struct Shared {
     /// The queue has something, or is closed.
     queued: Notify,
     ended: watch::Sender<Option<End>>,
+    log_drained: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -111,11 +112,12 @@ impl Link {
             state: Mutex::default(),
             queued: Notify::new(),
             ended: watch::channel(None).0,
+            log_drained: watch::channel(false).0,
         });
         let tasks = vec![
             tokio::spawn(reader::run(Arc::clone(&shared), stdout)),
             tokio::spawn(writer::run(Arc::clone(&shared), stdin)),
-            tokio::spawn(stderr::run(plugin.to_owned(), stderr, log)),
+            tokio::spawn(stderr::run(Arc::clone(&shared), stderr, log)),
         ];
         Ok(Link { shared, tasks })
     }
@@ -172,6 +174,12 @@ impl Link {
             Ok(end) => end.clone().unwrap_or(End::Closed),
             Err(_) => End::Closed,
         }
+    }
+
+    /// Resolves when everything that the plugin wrote to its stderr is in the log.
+    pub(crate) async fn log_drained(&self) {
+        // The sender lives as long as this link.
+        let _ = self.shared.log_drained.subscribe().wait_for(|drained| *drained).await;
     }
 
     /// Answers every request with this error, now and from now on.

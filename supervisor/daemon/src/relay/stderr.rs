@@ -9,6 +9,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
+use super::Shared;
+
 /// A longer line is cut (bytes before escaping).
 const LINE_MAX: usize = 2048;
 
@@ -47,7 +49,8 @@ impl LogRing {
 }
 
 /// Drains stderr until it is closed.
-pub(super) async fn run(plugin: String, mut stderr: pipe::Receiver, ring: Arc<LogRing>) {
+pub(super) async fn run(shared: Arc<Shared>, mut stderr: pipe::Receiver, ring: Arc<LogRing>) {
+    let plugin = &shared.plugin;
     let mut line = Line::default();
     let mut rate = Rate::new();
     let mut buffer = vec![0; 16 * 1024];
@@ -59,15 +62,16 @@ pub(super) async fn run(plugin: String, mut stderr: pipe::Receiver, ring: Arc<Lo
         for part in buffer[..length].split_inclusive(|&byte| byte == b'\n') {
             line.push(part);
             if part.ends_with(b"\n") {
-                line.emit(&plugin, &ring, &mut rate);
+                line.emit(plugin, &ring, &mut rate);
             }
         }
         // A plugin that writes without end must not starve the others of this thread.
         tokio::task::yield_now().await;
     }
     if !line.bytes.is_empty() {
-        line.emit(&plugin, &ring, &mut rate);
+        line.emit(plugin, &ring, &mut rate);
     }
+    shared.log_drained.send_replace(true);
 }
 
 #[derive(Default)]

@@ -70,30 +70,30 @@ fn program(name: &str, mode: u32, script: &str) -> PathBuf {
     path
 }
 
-fn refusal(path: &Path) -> String {
-    let error = check(path, None).unwrap_err();
+async fn refusal(path: &Path) -> String {
+    let error = check(path, None).await.unwrap_err();
     assert_eq!(error.kind, Kind::SandboxDenied);
     assert!(!error.hint.is_empty());
     error.message
 }
 
-#[test]
-fn a_missing_bubblewrap_is_refused_with_the_package() {
-    let error = check(Path::new("/nonexistent/bwrap"), None).unwrap_err();
+#[tokio::test]
+async fn a_missing_bubblewrap_is_refused_with_the_package() {
+    let error = check(Path::new("/nonexistent/bwrap"), None).await.unwrap_err();
     assert!(error.message.contains("missing") && error.hint.contains("apt install bubblewrap"));
 }
 
-#[test]
-fn a_setuid_bubblewrap_is_refused() {
+#[tokio::test]
+async fn a_setuid_bubblewrap_is_refused() {
     let path = program("setuid", 0o4755, "echo bubblewrap 0.11.0");
-    assert!(refusal(&path).contains("setuid"));
+    assert!(refusal(&path).await.contains("setuid"));
     fs::remove_file(path).unwrap();
 }
 
-#[test]
-fn a_bubblewrap_that_others_can_write_is_refused() {
+#[tokio::test]
+async fn a_bubblewrap_that_others_can_write_is_refused() {
     let path = program("writable", 0o777, "echo bubblewrap 0.11.0");
-    assert!(refusal(&path).contains("changed by others"));
+    assert!(refusal(&path).await.contains("changed by others"));
     fs::remove_file(path).unwrap();
 }
 

@@ -79,6 +79,10 @@ impl ServiceManager for Fake {
         Ok(())
     }
 
+    async fn scopes(&self) -> Result<Vec<ScopeUnit>, ManagerError> {
+        Ok(Vec::new())
+    }
+
     async fn reset_failed_unit(&self, _: &str) -> Result<(), ManagerError> {
         self.resets.fetch_add(1, Ordering::Relaxed);
         Ok(())

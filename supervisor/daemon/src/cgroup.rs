@@ -1,4 +1,4 @@
-//! What a running scope uses, read from its cgroup when somebody asks.
+//! A running scope's cgroup: what it uses, and the last resort to end it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,21 @@ impl Usage {
             cpu_nsec: cpu.map_or(UNKNOWN, |usec| usec.saturating_mul(1000)),
             tasks: number(&path.join("pids.current")),
         }
+    }
+}
+
+/// Kills everything in a cgroup of ours, where the launcher cannot do it any more.
+pub(crate) fn kill(cgroup: &str) -> std::io::Result<()> {
+    if !cgroup
+        .rsplit('/')
+        .next()
+        .is_some_and(|unit| unit.starts_with("plugind-") && unit.strip_suffix(".scope").is_some())
+    {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    match fs::write(folder(cgroup).join("cgroup.kill"), "1") {
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
