@@ -65,19 +65,31 @@ fn failed(step: &str, error: &Error) -> Step {
     Step { name: step.into(), ok: false, detail: error.message.clone(), fix: error.hint.clone() }
 }
 
+/// A step that passed and could be better: what the configuration accepts.
+fn is_weak(step: &Step) -> bool {
+    step.ok && !step.fix.is_empty()
+}
+
 fn text(steps: &[Step], style: Style) -> String {
     let mut page = Page::default();
     for step in steps {
-        let (word, tone) = if step.ok { ("ok", Tone::Good) } else { ("FAILED", Tone::Bad) };
+        let (word, tone) = match (step.ok, is_weak(step)) {
+            (false, _) => ("FAILED", Tone::Bad),
+            (true, true) => ("weak", Tone::Warn),
+            (true, false) => ("ok", Tone::Good),
+        };
         let (mark, word) = (style.mark(step.ok), style.paint(tone, word));
         let detail = escape::line(&step.detail);
         let colon = if detail.is_empty() { "" } else { ": " };
         page.line(format_args!("{mark}{word} {}{colon}{detail}", escape::line(&step.name)));
-        if !step.ok && !step.fix.is_empty() {
+        if !step.fix.is_empty() {
             page.line(format_args!("  fix: {}", escape::line(&step.fix)));
         }
     }
     match steps.iter().filter(|step| !step.ok).count() {
+        0 if steps.iter().any(is_weak) => {
+            page.line("\nPlugins can run here, with less than every layer in force: see what is weak.");
+        }
         0 => page.line("\nPlugins can run here with every layer in force."),
         1 => page.line("\n1 step failed."),
         failures => page.line(format_args!("\n{failures} steps failed.")),
@@ -88,6 +100,15 @@ fn text(steps: &[Step], style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_is_accepted_without_force_is_not_called_good() {
+        let mut weak = passed("limit TasksMax", "NOT in force");
+        weak.fix = "delegate pids".into();
+        let page = text(&[weak], Style::PLAIN);
+        assert!(page.starts_with("weak limit TasksMax: NOT in force\n  fix: delegate pids\n"), "{page}");
+        assert!(page.ends_with("with less than every layer in force: see what is weak.\n"), "{page}");
+    }
 
     #[test]
     fn a_failed_step_comes_with_its_fix() {

@@ -17,6 +17,9 @@ use crate::contract::Contract;
 use crate::plugin::{Call, Command, Plugin, Surroundings};
 use crate::registry::{BrokenRecord, Record, Registry};
 
+/// `doctor` runs its canary under such a name.
+const RESERVED: &str = "plugind";
+
 /// The supervisor's state.
 pub(crate) struct Supervisor {
     pub(crate) surroundings: Surroundings,
@@ -100,7 +103,7 @@ impl Supervisor {
             self.surroundings.store.remove(&digest);
         }
         outcome?;
-        tracing::info!(PLUGIND_PLUGIN = name, %digest, "installed");
+        tracing::info!(PLUGIND_PLUGIN = name, %digest, "installed {name}");
         Ok((name, digest))
     }
 
@@ -124,7 +127,7 @@ impl Supervisor {
             return Err(crate::store::at(&data, &cause));
         }
         self.changed.send_modify(|count| *count += 1);
-        tracing::info!(PLUGIND_PLUGIN = name, "removed");
+        tracing::info!(PLUGIND_PLUGIN = name, "removed {name}");
         Ok(())
     }
 
@@ -195,6 +198,13 @@ impl Supervisor {
 
     fn admit(&self, manifest: Manifest, digest: BundleDigest) -> Result<(), Error> {
         let name = manifest.name.clone();
+        if name.starts_with(RESERVED) {
+            return Err(Error::new(
+                Kind::InvalidManifest,
+                format!("{name}: names that begin with {RESERVED:?} are plugind's own"),
+                "give the plugin another name",
+            ));
+        }
         if manifest.protocol != Protocol::Plugind1 {
             return Err(Error::new(
                 Kind::InvalidManifest,

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use plugind_protocol::launch::ExitStatus;
 use plugind_protocol::{Error, Kind};
 use tokio::process::Child;
@@ -16,6 +17,9 @@ use crate::sys;
 
 /// How long a cgroup may take to become empty after everything in it was killed (DESIGN §9).
 pub(crate) const KILL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long bubblewrap may take to pass an exit status on.
+const STATUS_GRACE: Duration = Duration::from_secs(1);
 
 /// bubblewrap reports a plugin that a signal killed as this plus the signal's number.
 const SIGNAL_BASE: i32 = 128;
@@ -69,15 +73,24 @@ impl Instance {
 
     /// Kills everything in the cgroup and waits until it is empty and its end is known.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
+        let mut ended = self.ended.subscribe();
+        if self.has_exited() {
+            // bubblewrap is about to tell the exit status; killed with the rest, it could not.
+            let _ = timeout(STATUS_GRACE, ended.wait_for(Option::is_some)).await;
+        }
         self.cgroup
             .kill()
             .map_err(|cause| Error::internal(format!("cannot kill the cgroup of {}: {cause}", self.unit)))?;
-        let mut ended = self.ended.subscribe();
         // The watcher itself takes up to one deadline to see the cgroup empty.
         match timeout(2 * KILL_DEADLINE, ended.wait_for(Option::is_some)).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(still_alive(&self.unit)),
         }
+    }
+
+    fn has_exited(&self) -> bool {
+        let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// Waits for the plugin's end, and makes sure that nothing of it is left; then tells everybody who waits.

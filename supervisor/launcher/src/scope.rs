@@ -150,7 +150,7 @@ impl Scopes {
         let named = sent.iter().find(|property| names(text, property.name));
         match named {
             Some(property) if property.optional => {
-                tracing::warn!(property = property.name, "this systemd does not know the property: {text}");
+                tracing::info!(property = property.name, "this systemd does not know the property: {text}");
                 self.unknown.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(property.name);
                 Ok(())
             }

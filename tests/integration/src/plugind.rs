@@ -60,7 +60,9 @@ impl Plugind {
         let bus = spawn(as_tester("setpriv"), "dbus-daemon", &["--nofork", "--config-file", &configuration]);
         until("the bus listens", || folder.join("bus").exists().then_some(()));
         let launcher = launcher(&folder);
-        until("the launcher's socket is there", || folder.join("plugind/launcher.sock").exists().then_some(()));
+        until("the launcher's socket is there", || {
+            folder.join("plugind/launcher.sock").exists().then_some(())
+        });
         let supervisor = supervisor(&folder);
         // `textstats` keeps its name, and every bundle's scope is looked for by its name.
         let witness = Bundle::textstats().manifest(|manifest| {

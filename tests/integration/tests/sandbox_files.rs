@@ -108,14 +108,16 @@ fn files_of_the_host_are_not_there_whoever_owns_them() {
         for path in [others.0.to_str().unwrap(), "/etc/shadow", "/etc/machine-id", "/etc/hostname"] {
             plugin.probe(&read(path)).denied(&[Errno::ENOENT]);
         }
-        assert!(plugin.probe(&read("/plugin/plugin.json")).allowed().to_string().contains("hostile"));
+        assert!(plugin.probe(&read("/plugin/plugin.json")).allowed().as_str().unwrap().starts_with('{'));
     }
 }
 
 #[test]
 fn the_bundle_and_the_root_cannot_be_changed() {
     let plugin = Installed::new(Bundle::hostile());
-    for path in ["/plugin/plugin.json", "/plugin/bin/hostile-plugin", "/plugin/new", "/etc/passwd", "/etc/new"] {
+    for path in
+        ["/plugin/plugin.json", "/plugin/bin/hostile-plugin", "/plugin/new", "/etc/passwd", "/etc/new"]
+    {
         plugin.probe(&write(path)).denied(&[Errno::EROFS, Errno::EACCES]);
     }
     for path in ["/plugin/plugin.json", "/plugin/bin", "/etc/passwd", "/workspace", "/run/plugind/enter"] {
@@ -195,9 +197,10 @@ fn devices_are_the_harmless_ones() {
     for device in ["null", "zero", "full", "random", "urandom"] {
         plugin.python(&format!("open('/dev/{device}', 'rb', 0).read(1)")).allowed();
     }
-    // The core of the kernel, and terminals.
     plugin.python("open('/dev/core', 'rb')").denied(&[Errno::EACCES, Errno::ENOENT, Errno::EPERM]);
-    plugin.python("open('/dev/ptmx', 'rb')").denied(&[Errno::EACCES]);
+    // Terminals: those of the sandbox, of which there are none and none can be used.
+    assert_eq!(plugin.python("import os; result = os.listdir('/dev/pts')").allowed(), &json!(["ptmx"]));
+    plugin.python("open('/dev/ptmx', 'r+b', 0)").denied(&[Errno::EACCES]);
     for kind in ["stat.S_IFCHR", "stat.S_IFBLK"] {
         let make = format!("import os, stat; os.mknod('/data/node', {kind} | 0o600, os.makedev(1, 3))");
         plugin.python(&make).denied(&[Errno::EACCES, Errno::EPERM]);
@@ -212,7 +215,6 @@ fn the_kernels_settings_can_be_read_and_not_changed() {
         "/proc/sys/kernel/hostname",
         "/proc/sys/kernel/core_pattern",
         "/proc/sys/user/max_user_namespaces",
-        "/proc/sysrq-trigger",
         "/proc/self/oom_score_adj",
         "/proc/self/uid_map",
         "/proc/self/mem",
@@ -248,9 +250,8 @@ fn the_data_of_a_plugin_is_its_own() {
         assert_eq!(plugin.probe(&list("/tmp")).allowed(), &json!(["file"]));
     }
     first.probe(&write("/data/file")).allowed();
-    let lines = |plugin: &Installed| {
-        plugin.probe(&read("/data/file")).allowed().as_str().unwrap().lines().count()
-    };
+    let lines =
+        |plugin: &Installed| plugin.probe(&read("/data/file")).allowed().as_str().unwrap().lines().count();
     assert_eq!((lines(&first), lines(&second)), (2, 1));
     let state = user::tester().dir.join(".local/state/plugind");
     first.probe(&list(state.to_str().unwrap())).denied(&[Errno::ENOENT]);

@@ -273,7 +273,7 @@ impl Manager {
         let caller = self.authorise(connection, &header, "grant").await?;
         let set = self::permissions(&permissions)?;
         self.ask(&name, |reply| Command::Grant(set, reply)).await?;
-        tracing::info!(PLUGIND_PLUGIN = name, caller, granted = permissions.join(" "), "granted");
+        tracing::info!(PLUGIND_PLUGIN = name, caller, "granted to {name}: {}", permissions.join(" "));
         Ok(())
     }
 
@@ -288,7 +288,7 @@ impl Manager {
         let caller = self.authorise(connection, &header, "revoke").await?;
         let set = self::permissions(&permissions)?;
         self.ask(&name, |reply| Command::Revoke(set, reply)).await?;
-        tracing::info!(PLUGIND_PLUGIN = name, caller, revoked = permissions.join(" "), "revoked");
+        tracing::info!(PLUGIND_PLUGIN = name, caller, "revoked from {name}: {}", permissions.join(" "));
         Ok(())
     }
 

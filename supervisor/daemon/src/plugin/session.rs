@@ -33,6 +33,9 @@ const STOP_STEP: Duration = Duration::from_secs(5);
 /// How long an exit status may take after the process itself is gone.
 const EXIT_DEADLINE: Duration = Duration::from_secs(11);
 
+/// From the end of a plugin's stdout to its exit.
+const EXIT_GRACE: Duration = Duration::from_millis(500);
+
 /// Nobody holds the plugin's stderr any more when its end is known: what is left in the pipe is read at once.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -87,11 +90,30 @@ impl Exit {
     }
 
     /// Resolves when the launcher told it, or is gone itself.
-    async fn told(&mut self) {
+    async fn told(&mut self) -> Lost {
         if let Exit::Waiting(receiver) = self {
-            *self = Exit::Known(receiver.await.unwrap_or(ExitStatus::Unknown));
+            let told = receiver.await;
+            let lost = if told.is_ok() { Lost::Plugin } else { Lost::Launcher };
+            *self = Exit::Known(told.unwrap_or(ExitStatus::Unknown));
+            return lost;
         }
+        Lost::Plugin
     }
+}
+
+/// What ended.
+enum Lost {
+    Plugin,
+    Launcher,
+}
+
+/// Nobody else holds the plugin's pipes and its exit status: it is ended with its launcher.
+fn launcher_gone(name: &str) -> Error {
+    Error::new(
+        Kind::Crashed,
+        format!("{name} was ended because its launcher is gone"),
+        "the next call starts it again; see why the launcher ended: journalctl --user -u plugind-launcher",
+    )
 }
 
 impl Session {
@@ -182,6 +204,7 @@ impl Session {
         match end {
             End::Violation(error) => *error,
             End::Closed => {
+                self.may_exit().await;
                 let status = self.kill().await;
                 Error::new(
                     Kind::Crashed,
@@ -237,8 +260,14 @@ impl Session {
             end = self.link.ended() => end,
             // The process is gone; what it wrote before is read until its stdout ends, which the launcher's kill brings.
             _ = self.pidfd.readable() => timeout(STOP_STEP, self.link.ended()).await.unwrap_or(End::Closed),
-            () = self.exit.told() => timeout(STOP_STEP, self.link.ended()).await.unwrap_or(End::Closed),
+            lost = self.exit.told() => match lost {
+                Lost::Plugin => timeout(STOP_STEP, self.link.ended()).await.unwrap_or(End::Closed),
+                Lost::Launcher => End::Violation(Box::new(launcher_gone(&self.name))),
+            },
         };
+        if end == End::Closed {
+            self.may_exit().await;
+        }
         let status = self.kill().await;
         let error = match end {
             End::Violation(error) => *error,
@@ -281,6 +310,11 @@ impl Session {
         launcher.signal(instance, signal).await
     }
 
+    /// A program that closes its stdout is about to exit: how it does is worth a moment.
+    async fn may_exit(&self) {
+        let _ = timeout(EXIT_GRACE, self.pidfd.readable()).await;
+    }
+
     fn has_ended(&self) -> bool {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         use std::os::fd::AsFd as _;
@@ -290,11 +324,16 @@ impl Session {
 
     /// Kills whatever is left; how the plugin's program ended.
     async fn kill(&mut self) -> ExitStatus {
-        if let Err(error) = self.launcher.kill(&self.instance).await {
+        // A launcher that is gone, or that has come back, knows nothing of the instance.
+        let forgotten = matches!(self.exit, Exit::Known(ExitStatus::Unknown));
+        let killed =
+            if forgotten { Err(launcher_gone(&self.name)) } else { self.launcher.kill(&self.instance).await };
+        if let Err(error) = killed {
             tracing::error!(PLUGIND_PLUGIN = self.name, "{error}");
             if let Err(cause) = crate::cgroup::kill(&self.launched.cgroup) {
                 tracing::error!(PLUGIND_PLUGIN = self.name, "cannot kill {}: {cause}", self.launched.cgroup);
             }
+            let _ = timeout(STOP_STEP, self.pidfd.readable()).await;
         }
         let status = self.exit.status().await;
         let _ = timeout(DRAIN_DEADLINE, self.link.log_drained()).await;

@@ -32,7 +32,7 @@ async fn ask(words: &[String]) -> zbus::Result<Message> {
     let connection = Connection::session().await?;
     let options = Options::new();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["install"] => call(&connection, "Install", &(Fd::from(std::io::stdin()), options)).await,
+        ["install"] => call(&connection, "Install", &(Fd::from(&std::io::stdin()), options)).await,
         ["call", plugin, command, text] => call(&connection, "Call", &(plugin, command, text, options)).await,
         _ => Err(zbus::Error::Failure("usage: raw-call install | raw-call call PLUGIN COMMAND TEXT".into())),
     }

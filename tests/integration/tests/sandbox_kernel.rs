@@ -1,0 +1,197 @@
+//! System calls: what of the kernel a plugin reaches.
+#![cfg(feature = "stage")]
+
+use std::process::Command;
+
+use nix::errno::Errno;
+use plugind_integration::{Bundle, Installed, Outside};
+use serde_json::{Value, json};
+
+fn what(probe: &str) -> Value {
+    json!({"what": probe})
+}
+
+fn syscall(name: &str) -> Value {
+    json!({"what": "syscall", "name": name})
+}
+
+#[test]
+fn keyrings_io_uring_userfaultfd_and_bpf_are_refused() {
+    let plugin = Installed::new(Bundle::hostile());
+    let outside = Outside::root();
+    for probe in ["keyctl", "io-uring-setup", "userfaultfd", "bpf"] {
+        outside.probe(&what(probe)).allowed();
+        plugin.probe(&what(probe)).denied(&[Errno::EPERM]);
+    }
+    for probe in ["threads", "jit", "socketpair"] {
+        plugin.probe(&what(probe)).allowed();
+    }
+}
+
+#[test]
+fn administration_of_the_machine_is_refused() {
+    let plugin = Installed::new(Bundle::hostile());
+    let refused = [
+        "acct",
+        "add_key",
+        "bpf",
+        "chroot",
+        "delete_module",
+        "fanotify_init",
+        "finit_module",
+        "fsconfig",
+        "fsmount",
+        "fsopen",
+        "fspick",
+        "init_module",
+        "io_uring_enter",
+        "io_uring_register",
+        "io_uring_setup",
+        "kcmp",
+        "kexec_load",
+        "keyctl",
+        "mount",
+        "mount_setattr",
+        "move_mount",
+        "open_by_handle_at",
+        "open_tree",
+        "perf_event_open",
+        "pidfd_getfd",
+        "pivot_root",
+        "process_madvise",
+        "process_vm_readv",
+        "process_vm_writev",
+        "ptrace",
+        "quotactl",
+        "reboot",
+        "request_key",
+        "setns",
+        "settimeofday",
+        "swapoff",
+        "swapon",
+        "syslog",
+        "umount2",
+        "unshare",
+        "userfaultfd",
+    ];
+    for name in refused {
+        plugin.probe(&syscall(name)).denied(&[Errno::EPERM]);
+    }
+    // The same knock at calls that are let through gets the kernel's own answer.
+    let reached =
+        [("openat2", Errno::EINVAL), ("pidfd_open", Errno::EINVAL), ("landlock_add_rule", Errno::EINVAL)];
+    for (name, answer) in reached {
+        plugin.probe(&syscall(name)).denied(&[answer, Errno::EFAULT, Errno::E2BIG]);
+    }
+}
+
+#[test]
+fn clone3_looks_absent_and_threads_start() {
+    let plugin = Installed::new(Bundle::hostile());
+    Outside::tester().probe(&what("clone3")).allowed();
+    plugin.probe(&what("clone3")).denied(&[Errno::ENOSYS]);
+    plugin.probe(&what("threads")).allowed();
+    Installed::new(Bundle::python())
+        .python("import subprocess; result = subprocess.run(['/usr/bin/true']).returncode")
+        .allowed();
+}
+
+#[test]
+fn new_user_namespaces_are_refused_by_seccomp_whatever_the_namespaces_allow() {
+    let plugin = Installed::new(Bundle::hostile());
+    let outside = Outside::tester();
+    for probe in ["unshare-userns", "clone-userns"] {
+        outside.probe(&what(probe)).allowed();
+        // The namespaces' own limit would answer ENOSPC.
+        plugin.probe(&what(probe)).denied(&[Errno::EPERM]);
+    }
+    plugin.probe(&what("threads")).allowed();
+}
+
+/// Entered by root from outside, so that neither seccomp nor Landlock is in force.
+#[test]
+fn new_user_namespaces_are_refused_by_the_sandboxs_namespaces_alone() {
+    let plugin = Installed::new(Bundle::hostile());
+    plugin.call("echo", &json!(1)).success();
+    let pid = plugin.pid().to_string();
+    let enter = |program: &[&str]| {
+        let enter = ["--user", "--preserve-credentials", "--target", &pid, "--"];
+        Command::new("nsenter").args(enter).args(program).env("LC_ALL", "C").output().unwrap()
+    };
+    let refused = enter(&["unshare", "--user", "true"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("No space left on device"), "{text}");
+    assert!(
+        enter(&["unshare", "--mount", "true"]).status.success(),
+        "others than user namespaces can be made"
+    );
+}
+
+#[test]
+fn nothing_can_be_mounted() {
+    let plugin = Installed::new(Bundle::hostile());
+    let outside = Outside::root();
+    outside.probe(&json!({"what": "mount", "path": "/mnt"})).allowed();
+    outside.probe(&what("fsopen")).allowed();
+    for path in ["/data", "/tmp", "/plugin", "/"] {
+        plugin.probe(&json!({"what": "mount", "path": path})).denied(&[Errno::EPERM]);
+    }
+    plugin.probe(&what("fsopen")).denied(&[Errno::EPERM]);
+    plugin.probe(&json!({"what": "create-dir", "path": "/data/mnt"})).allowed();
+}
+
+#[test]
+fn calls_of_other_architectures_are_refused() {
+    let plugin = Installed::new(Bundle::hostile());
+    plugin.probe(&what("x32")).denied(&[Errno::ENOSYS]);
+    // The same call by this architecture's own number.
+    let python = Installed::new(Bundle::python());
+    python.python("import os; result = os.getpid()").allowed();
+    // 0x209: `ptrace` has a number of its own there.
+    for number in ["0x40000000 | 39", "0x40000209"] {
+        python.python(&format!("syscall({number})")).denied(&[Errno::ENOSYS]);
+    }
+}
+
+#[test]
+fn nothing_is_typed_into_a_terminal() {
+    let plugin = Installed::new(Bundle::python());
+    let control =
+        |request: &str| format!("import fcntl, termios; fcntl.ioctl(0, termios.{request}, b'xxxx')");
+    // Without the filter the answer for a pipe would be ENOTTY.
+    plugin.python(&control("TIOCSTI")).denied(&[Errno::EPERM]);
+    plugin.python("import fcntl; fcntl.ioctl(0, 0x541C, b'xxxx')").denied(&[Errno::EPERM]);
+    plugin.python(&control("FIONREAD")).allowed();
+    plugin.python(&control("TIOCGPGRP")).denied(&[Errno::ENOTTY]);
+    Installed::new(Bundle::hostile()).probe(&what("tiocsti")).denied(&[Errno::EPERM]);
+}
+
+#[test]
+fn personalities_that_take_protections_away_are_refused() {
+    let plugin = Installed::new(Bundle::python());
+    for personality in ["0x40000", "0x400000"] {
+        plugin.python(&format!("result = libc.personality({personality})")).allowed();
+        let code = format!("import os; syscall(135, {personality})");
+        if cfg!(target_arch = "x86_64") {
+            plugin.python(&code).denied(&[Errno::EPERM]);
+        }
+    }
+    let asked = plugin.python("result = libc.personality(0xffffffff)");
+    assert_eq!(asked.allowed(), &json!(0), "nothing was changed, and asking is allowed");
+}
+
+#[test]
+fn a_sandbox_within_the_sandbox_is_allowed() {
+    let plugin = Installed::new(Bundle::python());
+    let code = "import ctypes, os, struct\n\
+                rules = ctypes.create_string_buffer(struct.pack('Q', 1 << 1))\n\
+                ruleset = syscall(444, ctypes.addressof(rules), 8, 0)\n\
+                child = os.fork()\n\
+                if child == 0:\n    \
+                    syscall(446, ruleset, 0)\n    \
+                    try: open('/data/denied', 'w')\n    \
+                    except PermissionError: os._exit(7)\n    \
+                    os._exit(0)\n\
+                result = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])";
+    assert_eq!(plugin.python(code).allowed(), &json!(7));
+}
