@@ -15,6 +15,11 @@ struct CountArgs {
 
 fn main() -> Result<(), Error> {
     Plugin::from_manifest(include_bytes!("../plugin.json"))?
-        .command("count", |_: &Call, args: CountArgs| Ok::<_, Failure>(Stats::of(&args.text)))
+        .command("count", |_: &Call, args: CountArgs| {
+            let stats = Stats::of(&args.text);
+            // Standard error is the plugin's log: `pluginctl logs textstats`.
+            eprintln!("counted {} bytes", args.text.len());
+            Ok::<_, Failure>(stats)
+        })
         .serve()
 }

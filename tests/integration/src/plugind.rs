@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bundle::{Bundle, own};
 use crate::ctl::Outcome;
@@ -25,7 +25,7 @@ const BUS: &str = r#"<busconfig>
   <type>session</type>
   <listen>unix:path=BUS</listen>
   <auth>EXTERNAL</auth>
-  <policy context="default"><allow send_destination="*"/><allow own="*"/></policy>
+  <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy>
   <limit name="max_connections_per_user">100000</limit>
   <limit name="max_incomplete_connections">10000</limit>
   <limit name="auth_timeout">240000</limit>
@@ -57,18 +57,19 @@ impl Plugind {
         let folder = folder();
         fs::write(folder.join("bus.conf"), BUS.replace("BUS", &path(&folder, "bus"))).expect("bus.conf");
         let configuration = path(&folder, "bus.conf");
-        let bus = spawn(as_tester("setpriv"), "dbus-daemon", &["--nofork", "--config-file", &configuration]);
+        let bus = spawn(
+            as_tester("setpriv"),
+            &folder,
+            "dbus-daemon",
+            &["--nofork", "--config-file", &configuration],
+        );
         until("the bus listens", || folder.join("bus").exists().then_some(()));
         let launcher = launcher(&folder);
         until("the launcher's socket is there", || {
             folder.join("plugind/launcher.sock").exists().then_some(())
         });
         let supervisor = supervisor(&folder);
-        // `textstats` keeps its name, and every bundle's scope is looked for by its name.
-        let witness = Bundle::textstats().manifest(|manifest| {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            manifest["name"] = format!("witness-{}-{number}", std::process::id()).into();
-        });
+        let witness = Bundle::hostile();
         let mut plugind = Plugind { folder, bus, launcher, supervisor, witness, state: Vec::new() };
         plugind.reachable();
         let source = plugind.witness.path().to_owned();
@@ -140,8 +141,7 @@ impl Plugind {
     /// # Panics
     /// If not.
     pub fn unharmed(&self) {
-        let answer = self.call(&self.witness, "count", &serde_json::json!({"text": "Grüße"})).json();
-        assert_eq!(answer["code_points"], 5);
+        assert_eq!(self.call(&self.witness, "echo", &json!("still here")).json(), "still here");
         assert_eq!(self.files(), self.state, "something is left in its state directory");
         assert!(Path::new(&format!("/proc/{}/status", self.pid())).exists(), "the supervisor was replaced");
     }
@@ -196,6 +196,11 @@ impl Drop for Plugind {
         end(&mut self.supervisor);
         end(&mut self.launcher);
         end(&mut self.bus);
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            let lines: Vec<String> = log.lines().map(|line| line.chars().take(300).collect()).collect();
+            eprintln!("the end of its log:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -215,7 +220,7 @@ fn path(folder: &Path, name: &str) -> String {
 }
 
 fn supervisor(folder: &Path) -> Child {
-    spawn(command(as_tester("setpriv"), folder), &format!("{LIBEXEC}/plugind"), &[])
+    spawn(command(as_tester("setpriv"), folder), folder, &format!("{LIBEXEC}/plugind"), &[])
 }
 
 /// The launcher by socket activation, as its unit has it. It asks the real user manager for scopes.
@@ -228,7 +233,7 @@ fn launcher(folder: &Path) -> Child {
         words.extend(["--setenv", variable]);
     }
     words.push(&program);
-    spawn(as_tester("setpriv"), "systemd-socket-activate", &words)
+    spawn(as_tester("setpriv"), folder, "systemd-socket-activate", &words)
 }
 
 fn command(mut command: Command, folder: &Path) -> Command {
@@ -238,8 +243,8 @@ fn command(mut command: Command, folder: &Path) -> Command {
 }
 
 /// Starts a service that does not outlive the test, however that ends.
-fn spawn(mut setpriv: Command, program: &str, arguments: &[&str]) -> Child {
-    let log = File::options().append(true).create(true).open("/tmp/plugind-tests.log").expect("a log");
+fn spawn(mut setpriv: Command, folder: &Path, program: &str, arguments: &[&str]) -> Child {
+    let log = File::options().append(true).create(true).open(folder.join("log")).expect("a log");
     setpriv.args(["--pdeathsig", "KILL", "--", program]).args(arguments);
     setpriv.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(log);
     setpriv.spawn().expect("setpriv starts")
