@@ -64,8 +64,13 @@ pub(crate) async fn run(surroundings: &Surroundings) -> Vec<Step> {
             steps.push(Step::good("stop", format!("the scope is empty ({status})")));
         }
     }
-    surroundings.store.remove(&record.digest);
-    let _ = std::fs::remove_dir_all(surroundings.directories.data(&record.name));
+    let removed = async {
+        surroundings.store.remove(&record.digest).await?;
+        surroundings.store.discard(&surroundings.directories.data(&record.name)).await
+    };
+    if let Err(error) = removed.await {
+        steps.push(Step::bad("removal", &error));
+    }
     steps
 }
 

@@ -14,6 +14,7 @@ mod registry;
 mod relay;
 mod store;
 mod supervisor;
+mod tree;
 mod watch;
 
 use std::process::ExitCode;
@@ -40,13 +41,15 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     plugind_config::log::start("plugind");
-    match run() {
+    let code = match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(hint = %error.hint, "{error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    plugind_config::log::flush();
+    code
 }
 
 fn run() -> Result<(), Error> {

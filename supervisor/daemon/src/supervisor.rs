@@ -100,7 +100,7 @@ impl Supervisor {
         let (name, digest) = (installed.manifest.name.clone(), installed.digest);
         let outcome = self.admit(installed.manifest, digest);
         if outcome.is_err() && !self.in_use(&digest) {
-            self.surroundings.store.remove(&digest);
+            self.surroundings.store.remove(&digest).await?;
         }
         outcome?;
         tracing::info!(PLUGIND_PLUGIN = name, %digest, "installed {name}");
@@ -120,11 +120,10 @@ impl Supervisor {
         if let Ok(digest) = BundleDigest::from_str(&digest)
             && !self.in_use(&digest)
         {
-            self.surroundings.store.remove(&digest);
+            self.surroundings.store.remove(&digest).await?;
         }
-        let data = self.surroundings.directories.data(name);
-        if !keep_data && let Err(cause) = remove_data(&data) {
-            return Err(crate::store::at(&data, &cause));
+        if !keep_data {
+            self.surroundings.store.discard(&self.surroundings.directories.data(name)).await?;
         }
         self.changed.send_modify(|count| *count += 1);
         tracing::info!(PLUGIND_PLUGIN = name, "removed {name}");
@@ -266,13 +265,6 @@ fn contract(surroundings: &Surroundings, record: &Record) -> Result<Contract, Er
         ));
     }
     Contract::new(record.digest, manifest)
-}
-
-fn remove_data(data: &std::path::Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(data) {
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 /// The same JSON without line ends; rebuilt only where there are some.

@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn a_stub_that_died_before_it_was_moved_is_noticed() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let error = Cgroup::of(child.id(), UNIT).unwrap_err();
+        assert!(error.message.contains("is gone before it was in"), "{error}");
+    }
+
+    #[test]
     fn limits_are_in_force_only_when_the_kernel_says_the_same() {
         let dir = std::env::temp_dir().join(format!("plugind-cgroup-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();

@@ -40,13 +40,15 @@ struct Options {
 
 fn main() -> ExitCode {
     plugind_config::log::start("plugind-launcher");
-    match run() {
+    let code = match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(hint = %error.hint, "{error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    plugind_config::log::flush();
+    code
 }
 
 fn run() -> Result<(), Error> {

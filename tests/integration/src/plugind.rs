@@ -102,9 +102,13 @@ impl Plugind {
     /// If there is no room for them.
     #[must_use]
     pub fn install_stream(&self, program: &str, stream: &[u8]) -> Outcome {
-        let mut file: File = tempfile(&self.folder);
-        file.write_all(stream).and_then(|()| file.rewind()).expect("a file with the stream");
-        Outcome::of(self.command(program).arg("install").stdin(file))
+        Outcome::of(self.command(program).arg("install").stdin(self.file(stream)))
+    }
+
+    /// The same, where the stream must have this digest.
+    #[must_use]
+    pub fn install_stream_of(&self, program: &str, stream: &[u8], digest: &str) -> Outcome {
+        Outcome::of(self.command(program).args(["install", digest]).stdin(self.file(stream)))
     }
 
     /// Installs a bundle, calls one command, and removes the bundle again; the call's outcome.
@@ -120,7 +124,10 @@ impl Plugind {
     /// Calls a command of an installed bundle.
     #[must_use]
     pub fn call(&self, bundle: &Bundle, command: &str, arguments: &Value) -> Outcome {
-        self.ctl(&["call", &bundle.command(command), "--args", &arguments.to_string()])
+        // By standard input, which takes more than a command line does.
+        let mut pluginctl = self.command("pluginctl");
+        pluginctl.args(["-o", "json", "call", &bundle.command(command), "--args", "-"]);
+        Outcome::of(pluginctl.stdin(self.file(arguments.to_string().as_bytes())))
     }
 
     /// `pluginctl status` of one plugin.
@@ -141,9 +148,17 @@ impl Plugind {
     /// # Panics
     /// If not.
     pub fn unharmed(&self) {
-        assert_eq!(self.call(&self.witness, "echo", &json!("still here")).json(), "still here");
+        self.answers();
         assert_eq!(self.files(), self.state, "something is left in its state directory");
-        assert!(Path::new(&format!("/proc/{}/status", self.pid())).exists(), "the supervisor was replaced");
+    }
+
+    /// Asserts that the supervisor is the one that was started, and serves the next call.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn answers(&self) {
+        assert_eq!(self.call(&self.witness, "echo", &json!("still here")).json(), "still here");
+        assert!(Path::new(&format!("/proc/{}/fd/0", self.pid())).exists(), "the supervisor was replaced");
     }
 
     /// The supervisor's process.
@@ -168,6 +183,16 @@ impl Plugind {
 
     fn reachable(&self) {
         until("the supervisor answers", || (self.ctl(&["list"]).code == Some(0)).then_some(()));
+    }
+
+    /// A file without a name, open at its beginning.
+    fn file(&self, content: &[u8]) -> File {
+        let path = self.folder.join(format!("file-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let mut file: File =
+            File::options().read(true).write(true).create_new(true).open(&path).expect("a new file");
+        fs::remove_file(&path).expect("it has no name any more");
+        file.write_all(content).and_then(|()| file.rewind()).expect("room for its content");
+        file
     }
 
     /// The names in the folders of the state directory that installs write to. `data` fills with the first start.
@@ -257,12 +282,4 @@ fn end(child: &mut Child) {
         let _ = kill(pid, Signal::SIGTERM);
     }
     until("a service of it ends", || child.try_wait().ok().flatten());
-}
-
-fn tempfile(folder: &Path) -> File {
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = folder.join(format!("stream-{number}"));
-    let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a new file");
-    fs::remove_file(&path).expect("it has no name any more");
-    file
 }

@@ -121,9 +121,9 @@ fn floods_cost_no_memory_and_hold_nobody_up() {
     plugind.ctl(&["install", "--enable", flooding.path()]).success();
     let growth = memory::growth(plugind.pid(), || {
         plugind.ctl(&["start", flooding.name()]).success();
-        let mib = json!({"bytes": 64 << 20});
-        assert_eq!(plugind.attempt(&Bundle::hostile(), "flood-stderr", &mib).json(), json!({}));
-        plugind.attempt(&Bundle::hostile(), "flood-stdout-junk", &mib).fails(Kind::ProtocolViolation);
+        let much = json!({"bytes": 16 << 20});
+        assert_eq!(plugind.attempt(&Bundle::hostile(), "flood-stderr", &much).json(), json!({}));
+        plugind.attempt(&Bundle::hostile(), "flood-stdout-junk", &much).fails(Kind::ProtocolViolation);
         // Both the flooding plugin and others are served.
         assert_eq!(plugind.call(&flooding, "echo", &json!("through the flood")).json(), "through the flood");
         plugind.ctl(&["list"]).success();

@@ -126,6 +126,7 @@ impl Session {
     ) -> Result<Session, Error> {
         let instance = crate::identifier()?;
         let launch = prepare(surroundings, record, contract, &instance).await?;
+        let deadline = Instant::now() + START_DEADLINE;
         let running = surroundings.launcher.launch(launch).await?;
         let Running { launched, stdio, pidfd, exit } = running;
         let resources = &contract.manifest.resources;
@@ -147,7 +148,7 @@ impl Session {
         let exit = Exit::Waiting(exit);
         let mut session =
             Session { instance, launched, link: Arc::new(link), pidfd, exit, launcher, log, name };
-        match session.handshake(contract, bounds).await {
+        match session.handshake(contract, bounds, deadline).await {
             Ok(()) => {
                 session.link.attested();
                 Ok(session)
@@ -159,7 +160,12 @@ impl Session {
         }
     }
 
-    async fn handshake(&mut self, contract: &Contract, bounds: Bounds) -> Result<(), Error> {
+    async fn handshake(
+        &mut self,
+        contract: &Contract,
+        bounds: Bounds,
+        deadline: Instant,
+    ) -> Result<(), Error> {
         let manifest = &contract.manifest;
         let ours = Identity {
             protocol: super::PROTOCOL.to_owned(),
@@ -176,7 +182,6 @@ impl Session {
             "limits": { "frame_max": bounds.frame_max, "in_flight": bounds.in_flight },
             "features": [],
         });
-        let deadline = Instant::now() + START_DEADLINE;
         let answer = tokio::select! {
             // An answer that was written before the end still counts.
             biased;
@@ -192,7 +197,11 @@ impl Session {
             )),
             Err(Failure::Ours(error)) if error.kind == Kind::TimedOut => Err(Error::new(
                 Kind::TimedOut,
-                format!("{} did not answer `initialize` within {} s", self.name, START_DEADLINE.as_secs()),
+                format!(
+                    "{} did not answer `initialize` within {} s of its launch",
+                    self.name,
+                    START_DEADLINE.as_secs()
+                ),
                 "see its log; its program must read JSON lines from stdin and answer on stdout, unbuffered",
             )),
             Err(Failure::Ours(error)) => Err(*error),

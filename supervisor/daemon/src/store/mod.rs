@@ -9,11 +9,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use plugind_config::Directories;
 use plugind_protocol::{BundleDigest, Error, Kind, Manifest};
 
 pub(crate) use verify::Verified;
+
+use crate::tree;
+
+/// How long a removal is waited for.
+const DISCARD_WAIT: Duration = Duration::from_secs(10);
 
 /// The manifest's name in a bundle.
 pub(crate) const MANIFEST: &str = "plugin.json";
@@ -38,9 +44,13 @@ impl Store {
         let store = Store { root: directories.store(), staging: directories.staging() };
         private_folder(&store.root)?;
         private_folder(&store.staging)?;
-        for entry in fs::read_dir(&store.staging).map_err(|cause| at(&store.staging, &cause))?.flatten() {
-            remove_folder(&entry.path());
-        }
+        let left: Vec<_> = fs::read_dir(&store.staging)
+            .map_err(|cause| at(&store.staging, &cause))?
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        // It may be a lot, and the start does not wait for it.
+        std::thread::spawn(move || left.iter().for_each(|folder| remove_folder(folder)));
         Ok(store)
     }
 
@@ -88,8 +98,23 @@ impl Store {
     }
 
     /// Removes a bundle.
-    pub(crate) fn remove(&self, digest: &BundleDigest) {
-        remove_folder(&self.folder(digest));
+    pub(crate) async fn remove(&self, digest: &BundleDigest) -> Result<(), Error> {
+        self.discard(&self.folder(digest)).await
+    }
+
+    /// Removes a folder of the state directory: out of sight at once, and then for good. What a plugin filled may take
+    /// long; after a while that goes on by itself.
+    pub(crate) async fn discard(&self, folder: &Path) -> Result<(), Error> {
+        let place = self.staging.join(crate::identifier()?);
+        let moved = fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+            .and_then(|()| fs::rename(folder, &place));
+        match moved {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(|cause| at(folder, &cause))?,
+        }
+        let removal = tokio::task::spawn_blocking(move || remove_folder(&place));
+        let _ = tokio::time::timeout(DISCARD_WAIT, removal).await;
+        Ok(())
     }
 
     fn folder(&self, digest: &BundleDigest) -> PathBuf {
@@ -149,21 +174,12 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
-/// Removes a folder whose own folders are read-only. Best effort: what stays is swept at the next start.
+/// Removes a folder of ours. Best effort: what stays in staging is swept at the next start.
 fn remove_folder(folder: &Path) {
-    fn writable(folder: &Path) {
-        let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                writable(&entry.path());
-            }
-        }
-    }
-    if folder.symlink_metadata().is_ok() {
-        writable(folder);
-        if let Err(cause) = fs::remove_dir_all(folder) {
-            tracing::warn!("cannot remove {}: {cause}", folder.display());
-        }
+    if folder.symlink_metadata().is_ok()
+        && let Err(cause) = tree::remove(folder)
+    {
+        tracing::warn!("cannot remove {}: {cause}", folder.display());
     }
 }
 

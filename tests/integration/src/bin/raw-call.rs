@@ -1,6 +1,6 @@
 //! A caller that checks nothing itself, so that the supervisor's own checks are seen.
 //!
-//! `raw-call install` sends standard input to `Manager.Install` as it is; `raw-call call PLUGIN COMMAND TEXT` passes the
+//! `raw-call install [DIGEST]` sends standard input to `Manager.Install` as it is; `raw-call call PLUGIN COMMAND TEXT` passes the
 //! text on as arguments. Answers and errors are printed as `pluginctl -o json` prints them.
 
 use std::collections::HashMap;
@@ -30,11 +30,17 @@ fn main() -> ExitCode {
 
 async fn ask(words: &[String]) -> zbus::Result<Message> {
     let connection = Connection::session().await?;
-    let options = Options::new();
+    let mut options = Options::new();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["install", digest] => {
+            options.insert("expect_digest", digest.to_owned().into());
+            call(&connection, "Install", &(Fd::from(&std::io::stdin()), options)).await
+        }
         ["install"] => call(&connection, "Install", &(Fd::from(&std::io::stdin()), options)).await,
         ["call", plugin, command, text] => call(&connection, "Call", &(plugin, command, text, options)).await,
-        _ => Err(zbus::Error::Failure("usage: raw-call install | raw-call call PLUGIN COMMAND TEXT".into())),
+        _ => Err(zbus::Error::Failure(
+            "usage: raw-call install [DIGEST] | raw-call call PLUGIN COMMAND TEXT".into(),
+        )),
     }
 }
 
