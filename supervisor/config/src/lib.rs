@@ -1,7 +1,8 @@
-//! Settings and directories of plugind's daemons.
+//! What plugind's daemons start with: settings, directories, the log, and being a service.
 
 pub mod directories;
 pub mod log;
+pub mod service;
 pub mod settings;
 
 pub use directories::Directories;
@@ -10,16 +11,6 @@ pub use settings::{Access, Enforcement, Root, Settings, SettingsError};
 use std::path::PathBuf;
 
 use plugind_protocol::{Error, Kind};
-
-/// The error of a daemon that was started as root.
-#[must_use]
-pub fn refuse_root() -> Error {
-    Error::new(
-        Kind::PermissionDenied,
-        "plugind does not run as root",
-        "run it as a user: its units do, and `pluginctl run` must be called by one",
-    )
-}
 
 /// The path of one of our programs that stands beside the running one, or in `$PLUGIND_LIBEXEC`.
 ///

@@ -21,10 +21,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plugind_config::{Directories, Settings, directories};
+use plugind_config::{Directories, Settings, directories, service};
 use plugind_protocol::{Error, Kind};
-use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
 use zbus::Connection;
 
 use crate::launcher::{Launcher, Place};
@@ -33,39 +31,11 @@ use crate::plugin::Surroundings;
 use crate::store::Store;
 use crate::supervisor::Supervisor;
 
-/// Threads for hashing, unpacking and long schema checks.
-const BLOCKING_MAX: usize = 32;
-
 /// How long the bus may take to accept us.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    plugind_config::log::start("plugind");
-    let code = match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(hint = %error.hint, "{error}");
-            ExitCode::FAILURE
-        }
-    };
-    plugind_config::log::flush();
-    code
-}
-
-fn run() -> Result<(), Error> {
-    let options = Options::parse(std::env::args().skip(1))?;
-    if nix::unistd::geteuid().is_root() {
-        return Err(plugind_config::refuse_root());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_MAX)
-        .build()
-        .map_err(|cause| Error::internal(format!("cannot start the event loop: {cause}")))?;
-    let outcome = runtime.block_on(serve(options));
-    // A blocking task may still read from somebody's pipe: it is not waited for.
-    runtime.shutdown_background();
-    outcome
+    service::run("plugind", || Ok(serve(Options::parse(std::env::args().skip(1))?)))
 }
 
 async fn serve(options: Options) -> Result<(), Error> {
@@ -95,15 +65,15 @@ async fn serve(options: Options) -> Result<(), Error> {
     if !is_private {
         connection.request_name(dbus::NAME).await.map_err(|cause| no_bus(&cause.to_string()))?;
     }
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    service::ready();
     let objects = tokio::spawn(dbus::keep_objects(connection.clone(), Arc::clone(&supervisor)));
     let closed = connection.clone();
     let outcome = tokio::select! {
-        () = stop_signal() => Ok(()),
+        () = service::stop_signal() => Ok(()),
         () = closed.closed() => if is_private { Ok(()) } else { Err(no_bus("it went away")) },
-        () = watchdog() => Ok(()),
+        () = service::watchdog() => Ok(()),
     };
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    service::stopping();
     objects.abort();
     supervisor.stop_all().await;
     outcome
@@ -127,28 +97,6 @@ fn no_bus(cause: &str) -> Error {
         format!("cannot use the session bus: {cause}"),
         "check `systemctl --user status dbus`; DBUS_SESSION_BUS_ADDRESS must name the bus of your session",
     )
-}
-
-/// Resolves on SIGTERM or SIGINT.
-async fn stop_signal() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-}
-
-/// Tells systemd from the real event loop that it turns; never resolves.
-async fn watchdog() {
-    let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
-    let mut ticks = tokio::time::interval(period / 2);
-    loop {
-        ticks.tick().await;
-        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-    }
 }
 
 /// Eight random hexadecimal digits.

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use nix::sys::socket::{SockType, getsockopt, sockopt};
-use plugind_config::{Directories, Settings};
+use plugind_config::{Directories, Settings, service};
 use plugind_protocol::{Error, Kind};
 
 use crate::launch::Launcher;
@@ -39,28 +39,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    plugind_config::log::start("plugind-launcher");
-    let code = match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(hint = %error.hint, "{error}");
-            ExitCode::FAILURE
-        }
-    };
-    plugind_config::log::flush();
-    code
-}
-
-fn run() -> Result<(), Error> {
-    let options = Options::parse(std::env::args().skip(1))?;
-    if nix::unistd::geteuid().is_root() {
-        return Err(plugind_config::refuse_root());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|cause| Error::internal(format!("cannot start the event loop: {cause}")))?;
-    runtime.block_on(serve(options))
+    service::run("plugind-launcher", || Ok(serve(Options::parse(std::env::args().skip(1))?)))
 }
 
 async fn serve(options: Options) -> Result<(), Error> {
@@ -84,8 +63,8 @@ async fn serve(options: Options) -> Result<(), Error> {
     tokio::select! {
         done = work => done,
         () = bus_gone => Err(Error::new(Kind::Unavailable, "the user manager's bus went away", "systemd starts the launcher again once the bus is back")),
-        () = server::watchdog() => Ok(()),
-        () = server::stop_signal() => { server::stop(&launcher).await; Ok(()) }
+        () = service::watchdog() => Ok(()),
+        () = service::stop_signal() => { server::stop(&launcher).await; Ok(()) }
     }
 }
 

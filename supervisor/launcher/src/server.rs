@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use nix::sys::socket::{SockFlag, accept4};
+use plugind_config::service;
 use plugind_protocol::launch::{Action, Launch, Reply, Request};
 use plugind_protocol::{Error, Kind};
 use tokio::io::Interest;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::instance::Instance;
 use crate::launch::{Launcher, Started};
@@ -18,7 +18,7 @@ pub(crate) async fn accept(launcher: &Arc<Launcher>, listener: OwnedFd) -> Resul
     let failed = |cause: std::io::Error| Error::internal(format!("cannot accept the supervisor: {cause}"));
     nonblocking(&listener).map_err(failed)?;
     let listener = crate::sys::watch(listener, Interest::READABLE).map_err(failed)?;
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    service::ready();
     loop {
         let connection = listener
             .async_io(Interest::READABLE, |fd| Ok(accept4(fd, SockFlag::SOCK_CLOEXEC)?))
@@ -57,28 +57,6 @@ pub(crate) async fn stop(launcher: &Arc<Launcher>) {
     let kills = instances.iter().map(|instance| instance.kill());
     for error in futures_util::future::join_all(kills).await.into_iter().filter_map(Result::err) {
         tracing::error!("{error}");
-    }
-}
-
-/// Tells systemd from the real event loop that it turns; never resolves.
-pub(crate) async fn watchdog() {
-    let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
-    let mut ticks = tokio::time::interval(period / 2);
-    loop {
-        ticks.tick().await;
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
-    }
-}
-
-/// Resolves on SIGTERM or SIGINT.
-pub(crate) async fn stop_signal() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
     }
 }
 

@@ -88,6 +88,12 @@ impl Bundle {
         self.file("plugin.json", manifest.to_string().as_bytes(), 0o644)
     }
 
+    /// Asks for these permissions, as `plugin.json` writes them.
+    #[must_use]
+    pub fn asking(self, permissions: Value) -> Bundle {
+        self.manifest(|manifest| manifest["permissions"] = permissions)
+    }
+
     /// How the hostile plugin misbehaves.
     #[must_use]
     pub fn mode(self, mode: &str) -> Bundle {

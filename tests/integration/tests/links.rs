@@ -1,9 +1,14 @@
-//! Every relative link of the documentation leads somewhere: to a file, and to a heading in it.
+//! Every relative link of the documentation leads somewhere: to a file, and to a heading in it; and every path of the
+//! repository that it names is there.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What a path of the repository begins with, as the documentation writes it.
+const OURS: [&str; 8] =
+    ["ctl/", "docs/", "examples/", "protocol/", "sdk/", "supervisor/", "tests/", "units/"];
 
 /// Folders that are not ours to check.
 const FOREIGN: [&str; 4] = ["target", "vendor", "node_modules", ".git"];
@@ -18,12 +23,16 @@ fn no_link_of_the_documentation_is_dead() {
     let mut links = 0;
     let mut dead = Vec::new();
     for page in &pages {
-        for (line, target) in links_of(&fs::read_to_string(page).unwrap()) {
+        let shown = page.strip_prefix(&root).unwrap().display();
+        let text = fs::read_to_string(page).unwrap();
+        for (line, target) in links_of(&text) {
             links += 1;
             if let Err(why) = follow(page, &target) {
-                let shown = page.strip_prefix(&root).unwrap().display();
                 dead.push(format!("{shown}:{line}: {target} {why}"));
             }
+        }
+        for (line, path) in paths_of(&text).into_iter().filter(|(_, path)| !root.join(path).exists()) {
+            dead.push(format!("{shown}:{line}: {path} is not there"));
         }
     }
     assert!(links > 0, "the search found no link");
@@ -35,6 +44,12 @@ fn links_are_found_outside_of_code() {
     let page = "[a](b.md#c)\n```\n[no](no.md)\n```\nsee `[no](no.md)` and [d](../e), ![f](g.png)\n[h](https://i.example)";
     let found: Vec<_> = links_of(page).into_iter().map(|(line, target)| format!("{line} {target}")).collect();
     assert_eq!(found, ["1 b.md#c", "5 ../e", "5 g.png"]);
+}
+
+#[test]
+fn paths_are_found_in_code_spans() {
+    let page = "`tests/a b`, `a/tests/`, tests/no, `tests/*`\n```\n`ctl/no`\n```\n`ctl/x.rs`";
+    assert_eq!(paths_of(page), [(1, "tests/a".to_owned()), (5, "ctl/x.rs".to_owned())]);
 }
 
 #[test]
@@ -81,6 +96,20 @@ fn links_of(page: &str) -> Vec<(usize, String)> {
         }
     }
     links
+}
+
+/// The paths of the repository in code spans, with the numbers of their lines. What has wildcards is no path.
+fn paths_of(page: &str) -> Vec<(usize, String)> {
+    let mut paths = Vec::new();
+    for (number, line) in prose(page) {
+        for span in line.split('`').skip(1).step_by(2) {
+            let path = span.split_whitespace().next().unwrap_or_default();
+            if OURS.iter().any(|folder| path.starts_with(folder)) && !path.contains(['*', '{', '<', '…']) {
+                paths.push((number, path.to_owned()));
+            }
+        }
+    }
+    paths
 }
 
 fn follow(page: &Path, target: &str) -> Result<(), String> {

@@ -3,73 +3,15 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use plugind_integration::ctl::run_through;
 use plugind_integration::installed::Process;
-use plugind_integration::{Bundle, Installed, Outcome, Report, ctl, scopes, user};
+use plugind_integration::{Bundle, Installed, Outcome, Report, Root, ctl, scopes, user};
 use plugind_protocol::Kind;
 use serde_json::{Value, json};
-
-/// A folder of the test user's with a root to grant, and the configuration that names it; removed when dropped.
-struct Root {
-    folder: PathBuf,
-    configured: String,
-}
-
-impl Root {
-    fn new(name: &str, access: &str) -> Root {
-        let folder = PathBuf::from(format!("/tmp/root-{name}-{}", std::process::id()));
-        let root = folder.join("docs");
-        fs::create_dir_all(root.join("below")).unwrap();
-        fs::write(root.join("letter"), "a letter").unwrap();
-        fs::write(folder.join("beside"), "beside the root").unwrap();
-        symlink(folder.join("beside"), root.join("way-out")).unwrap();
-        symlink("../beside", root.join("way-up")).unwrap();
-        let configuration = folder.join("plugind");
-        fs::create_dir(&configuration).unwrap();
-        let text = format!("[roots.docs]\npath = {:?}\naccess = \"{access}\"\n", root.to_str().unwrap());
-        fs::write(configuration.join("plugind.toml"), text).unwrap();
-        let root = Root { configured: format!("XDG_CONFIG_HOME={}", folder.display()), folder };
-        give(&root.folder);
-        root
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join("docs").join(name)
-    }
-
-    fn run(&self, bundle: &Bundle, command: &str, arguments: &Value, grants: &[&str]) -> Outcome {
-        run_through(&["env", &self.configured], bundle, command, arguments, grants)
-    }
-
-    fn python(&self, access: &str, code: &str) -> Report {
-        let bundle = asking(Bundle::python(), json!({"mounts": [{"root": "docs", "access": access}]}));
-        let grant = format!("mount:docs:{access}");
-        Report::of(&self.run(&bundle, "probe", &json!({"code": code}), &[&grant]))
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn give(path: &Path) {
-    let user = user::tester();
-    std::os::unix::fs::lchown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
-    if path.is_dir() && !path.is_symlink() {
-        fs::read_dir(path).unwrap().flatten().for_each(|entry| give(&entry.path()));
-    }
-}
-
-fn asking(bundle: Bundle, permissions: Value) -> Bundle {
-    bundle.manifest(|manifest| manifest["permissions"] = permissions)
-}
 
 fn list(path: &str) -> Value {
     json!({"what": "list-dir", "path": path})
@@ -108,11 +50,9 @@ fn without_a_grant_a_plugin_has_nothing_of_what_it_asks_for() {
     let root = Root::new("ungranted", "write");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let bundle = asking(
-        Bundle::hostile(),
-        json!({"network": {"mode": "host"}, "mounts": [{"root": "docs", "access": "write"}],
-               "secrets": ["token"], "env": ["LOGNAME"]}),
-    );
+    let bundle = Bundle::hostile()
+        .asking(json!({"network": {"mode": "host"}, "mounts": [{"root": "docs", "access": "write"}],
+               "secrets": ["token"], "env": ["LOGNAME"]}));
     let probe =
         |arguments: &Value, grants: &[&str]| Report::of(&root.run(&bundle, "probe", arguments, grants));
     let connect = json!({"what": "connect-tcp", "host": "127.0.0.1", "port": port});
@@ -134,7 +74,7 @@ fn without_a_grant_a_plugin_has_nothing_of_what_it_asks_for() {
 
 #[test]
 fn installing_grants_and_enables_nothing() {
-    let bundle = asking(Bundle::hostile(), json!({"network": {"mode": "host"}, "env": ["LOGNAME"]}));
+    let bundle = Bundle::hostile().asking(json!({"network": {"mode": "host"}, "env": ["LOGNAME"]}));
     ctl(&["install", bundle.path()]).success();
     let refused = ctl(&["call", &bundle.command("echo")]);
     let listed = ctl(&["permissions", bundle.name()]).json();
@@ -148,126 +88,11 @@ fn installing_grants_and_enables_nothing() {
     assert_eq!(answered.json(), json!([1]));
 }
 
-#[test]
-fn a_root_granted_for_reading_can_be_read_and_no_more() {
-    let root = Root::new("read", "write");
-    let code = "import os\n\
-        found = {'list': sorted(os.listdir('/workspace/docs')), 'letter': open('/workspace/docs/letter').read()}\n\
-        def refused(work):\n    \
-            try: work()\n    \
-            except OSError as cause: return cause.errno\n\
-        docs = '/workspace/docs/'\n\
-        found['refused'] = [refused(work) for work in (\n    \
-            lambda: open(docs + 'letter', 'a'), lambda: open(docs + 'new', 'w'), lambda: os.unlink(docs + 'letter'),\n    \
-            lambda: os.mkdir(docs + 'new'), lambda: os.rename(docs + 'letter', docs + 'below/letter'),\n    \
-            lambda: os.truncate(docs + 'letter', 0), lambda: os.chmod(docs + 'letter', 0o777))]\n\
-        result = found";
-    let report = root.python("read", code);
-    let found = report.allowed();
-    assert_eq!(found["letter"], "a letter");
-    assert_eq!(found["list"], json!(["below", "letter", "way-out", "way-up"]));
-    let refused = found["refused"].as_array().unwrap();
-    let read_only = [json!(Errno::EROFS as i32), json!(Errno::EACCES as i32)];
-    assert!(refused.iter().all(|errno| read_only.contains(errno)), "{refused:?}");
-    assert_eq!(fs::read_to_string(root.path("letter")).unwrap(), "a letter");
-}
-
-#[test]
-fn a_root_granted_for_writing_can_be_changed_and_never_executed() {
-    let root = Root::new("write", "write");
-    let report = root.python(
-        "write",
-        "import os\n\
-         open('/workspace/docs/new', 'w').write('written')\n\
-         os.rename('/workspace/docs/letter', '/workspace/docs/below/letter')\n\
-         os.mkdir('/workspace/docs/folder')",
-    );
-    report.allowed();
-    assert_eq!(fs::read_to_string(root.path("new")).unwrap(), "written");
-    assert!(root.path("below/letter").exists() && root.path("folder").is_dir());
-    let bundle = asking(Bundle::hostile(), json!({"mounts": [{"root": "docs", "access": "write"}]}));
-    let exec = json!({"what": "exec-path", "path": "/workspace/docs/program", "copy": true});
-    Report::of(&root.run(&bundle, "probe", &exec, &["mount:docs:write"])).denied(&[Errno::EACCES]);
-    let made = fs::metadata(root.path("program")).unwrap().permissions().mode();
-    assert_eq!(made & 0o111, 0o111, "it was copied, and is a program to everybody else");
-}
-
-#[test]
-fn links_in_a_root_lead_nowhere_outside_it() {
-    let root = Root::new("links", "read");
-    for link in ["way-out", "way-up"] {
-        assert_eq!(fs::read_to_string(root.path(link)).unwrap(), "beside the root", "outside it leads there");
-        root.python("read", &format!("open('/workspace/docs/{link}')")).denied(&[Errno::ENOENT]);
-    }
-    root.python("read", "open('/workspace/docs/../beside')").denied(&[Errno::ENOENT]);
-    root.python("read", "open('/workspace/docs/../docs/letter')").allowed();
-}
-
 /// A program of the operator's with this bit would run as the operator for every user of the machine.
-#[test]
-fn no_setuid_program_can_be_left_in_a_root() {
-    let root = Root::new("setuid", "write");
-    for mode in ["0o4755", "0o2755"] {
-        let made = root.python(
-            "write",
-            &format!(
-                "import os; open('/workspace/docs/program', 'w'); os.chmod('/workspace/docs/program', {mode})"
-            ),
-        );
-        let found = fs::metadata(root.path("program")).unwrap().permissions().mode();
-        made.denied(&[Errno::EPERM]);
-        assert_eq!(found & 0o6000, 0, "{found:o}");
-        let at_once = format!(
-            "import os; os.close(os.open('/workspace/docs/program2', os.O_CREAT | os.O_RDWR, {mode}))"
-        );
-        root.python("write", &at_once).denied(&[Errno::EPERM]);
-    }
-    root.python("write", "import os; os.chmod('/workspace/docs/letter', 0o755)").allowed();
-}
-
-#[test]
-fn a_root_is_never_granted_further_than_the_configuration_says() {
-    let root = Root::new("ceiling", "read");
-    let bundle = asking(Bundle::hostile(), json!({"mounts": [{"root": "docs", "access": "write"}]}));
-    let write = root.run(&bundle, "probe", &list("/workspace"), &["mount:docs:write"]);
-    write.fails(Kind::PermissionDenied);
-    // What was asked for writing may be granted for reading.
-    let report =
-        Report::of(&root.run(&bundle, "probe", &read("/workspace/docs/letter"), &["mount:docs:read"]));
-    assert_eq!(report.allowed(), "a letter");
-    let append = json!({"what": "write-path", "path": "/workspace/docs/letter"});
-    Report::of(&root.run(&bundle, "probe", &append, &["mount:docs:read"]))
-        .denied(&[Errno::EROFS, Errno::EACCES]);
-    // A root that the configuration does not know.
-    let bundle = asking(Bundle::hostile(), json!({"mounts": [{"root": "other", "access": "read"}]}));
-    root.run(&bundle, "echo", &json!(1), &["mount:other:read"]).fails(Kind::PermissionDenied);
-    assert_eq!(root.run(&bundle, "echo", &json!(1), &[]).json(), 1);
-}
-
 /// Below Landlock ABI 9 nothing handles sockets by path, and `status` says so.
 #[test]
-fn sockets_in_a_granted_root_are_as_open_as_status_says() {
-    let root = Root::new("socket", "write");
-    let socket = root.path("socket");
-    let _listener = UnixListener::bind(&socket).unwrap();
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
-    let connect = "import socket; socket.socket(socket.AF_UNIX).connect('/workspace/docs/socket')";
-    let doctor = ctl(&["doctor"]).json().to_string();
-    for access in ["read", "write"] {
-        let report = root.python(access, connect);
-        if doctor.contains("sockets by path (ABI 9)") {
-            report.allowed();
-        } else {
-            report.denied(&[Errno::EACCES]);
-        }
-    }
-    let mine = "import socket; socket.socket(socket.AF_UNIX).connect('/tmp/root-socket')";
-    root.python("read", mine).denied(&[Errno::ENOENT]);
-}
-
-#[test]
 fn a_variable_is_passed_only_if_it_was_granted_and_exists() {
-    let bundle = asking(Bundle::hostile(), json!({"env": ["GRANTED", "REFUSED", "ABSENT"]}));
+    let bundle = Bundle::hostile().asking(json!({"env": ["GRANTED", "REFUSED", "ABSENT"]}));
     let outer = ["env", "GRANTED=yes", "REFUSED=no", "UNASKED=no"];
     let grants = ["env:GRANTED", "env:ABSENT"];
     let report = Report::of(&run_through(&outer, &bundle, "probe", &json!({"what": "environ"}), &grants));
@@ -280,7 +105,7 @@ fn a_variable_is_passed_only_if_it_was_granted_and_exists() {
 fn a_secret_is_a_file_of_the_plugin_it_was_granted_to() {
     let (token, other) = (format!("token-{}", std::process::id()), format!("other-{}", std::process::id()));
     let _secrets = [Secret::new(&token, 0o600), Secret::new(&other, 0o600)];
-    let plugin = Installed::new(asking(Bundle::python(), json!({"secrets": [token, other]})));
+    let plugin = Installed::new(Bundle::python().asking(json!({"secrets": [token, other]})));
     plugin.python("open('/run/credentials')").denied(&[Errno::ENOENT]);
     let grant = format!("secret:{token}");
     plugin.permit("grant", &[&grant]).success();
@@ -313,7 +138,7 @@ fn a_secret_is_a_file_of_the_plugin_it_was_granted_to() {
 fn a_secret_that_others_can_read_is_refused() {
     let name = format!("loose-{}", std::process::id());
     let secret = Secret::new(&name, 0o644);
-    let plugin = Installed::new(asking(Bundle::hostile(), json!({"secrets": [name]})));
+    let plugin = Installed::new(Bundle::hostile().asking(json!({"secrets": [name]})));
     plugin.permit("grant", &[&format!("secret:{name}")]).success();
     let error = plugin.call("echo", &json!(1)).fails(Kind::PermissionDenied);
     assert!(error.message.contains("0600"), "{error}");
@@ -330,7 +155,7 @@ fn the_hosts_network_is_granted_in_capitals() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect =
         json!({"what": "connect-tcp", "host": "127.0.0.1", "port": listener.local_addr().unwrap().port()});
-    let plugin = Installed::new(asking(Bundle::hostile(), json!({"network": {"mode": "host"}})));
+    let plugin = Installed::new(Bundle::hostile().asking(json!({"network": {"mode": "host"}})));
     plugin.probe(&connect).denied(&[Errno::EACCES, Errno::ECONNREFUSED]);
     let status = || Outcome::of(user::as_tester("pluginctl").args(["status", plugin.name()])).stdout;
     assert!(status().contains("network: none"), "{}", status());
@@ -348,7 +173,7 @@ fn revoking_stops_a_running_plugin_and_it_starts_again_with_less() {
     let connect =
         json!({"what": "connect-tcp", "host": "127.0.0.1", "port": listener.local_addr().unwrap().port()});
     let plugin =
-        Installed::new(asking(Bundle::hostile(), json!({"network": {"mode": "host"}, "env": ["LOGNAME"]})));
+        Installed::new(Bundle::hostile().asking(json!({"network": {"mode": "host"}, "env": ["LOGNAME"]})));
     plugin.permit("grant", &["network:host", "env:LOGNAME"]).success();
     plugin.probe(&connect).allowed();
     let before = plugin.processes();
@@ -366,7 +191,7 @@ fn revoking_stops_a_running_plugin_and_it_starts_again_with_less() {
 
 #[test]
 fn only_what_was_asked_for_can_be_granted() {
-    let plugin = Installed::new(asking(Bundle::hostile(), json!({"env": ["LOGNAME"]})));
+    let plugin = Installed::new(Bundle::hostile().asking(json!({"env": ["LOGNAME"]})));
     for permission in ["network:host", "env:USER", "secret:token", "mount:docs:read"] {
         plugin.permit("grant", &[permission]).fails(Kind::InvalidArguments);
     }
@@ -377,8 +202,7 @@ fn only_what_was_asked_for_can_be_granted() {
 
 #[test]
 fn the_brokered_network_cannot_be_granted() {
-    let plugin =
-        Installed::new(asking(Bundle::hostile(), json!({"network": {"hosts": ["api.example.org"]}})));
+    let plugin = Installed::new(Bundle::hostile().asking(json!({"network": {"hosts": ["api.example.org"]}})));
     plugin.permit("grant", &["network:api.example.org"]).fails(Kind::Unavailable);
     assert_eq!(plugin.call("echo", &json!(1)).json(), 1, "it runs without it");
     assert_eq!(plugin.status()["granted_permissions"], json!([]));
@@ -386,7 +210,7 @@ fn the_brokered_network_cannot_be_granted() {
 
 #[test]
 fn grants_belong_to_the_bundle_that_was_reviewed() {
-    let bundle = asking(Bundle::hostile(), json!({"env": ["LOGNAME"]}));
+    let bundle = Bundle::hostile().asking(json!({"env": ["LOGNAME"]}));
     let environ = json!({"what": "environ"}).to_string();
     let granted = || {
         let report = ctl(&["call", &bundle.command("probe"), "--args", &environ]).json();
@@ -395,7 +219,8 @@ fn grants_belong_to_the_bundle_that_was_reviewed() {
     ctl(&["install", "--enable", "--grant", "env:LOGNAME", bundle.path()]).success();
     assert!(granted());
     // Another bundle of the same name has to be reviewed anew.
-    let changed = asking(Bundle::hostile(), json!({"env": ["LOGNAME"]}))
+    let changed = Bundle::hostile()
+        .asking(json!({"env": ["LOGNAME"]}))
         .manifest(|manifest| manifest["name"] = bundle.name().into())
         .file("changed", b"by a byte", 0o644);
     ctl(&["install", changed.path()]).fails(Kind::Conflict);

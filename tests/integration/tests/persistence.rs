@@ -2,7 +2,7 @@
 #![cfg(feature = "stage")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plugind_integration::{Bundle, Installed, Outcome, Plugind, Report, ctl, run, scopes, user};
 use plugind_protocol::Kind;
@@ -24,6 +24,26 @@ fn lines(outcome: &Outcome) -> usize {
 /// A plugin's data on this machine.
 fn data(name: &str) -> PathBuf {
     user::tester().dir.join(".local/state/plugind/data").join(name)
+}
+
+/// Leaves in `/data` a folder that its owner may not enter, a tree deeper than any path, a way out, and no way in.
+fn spoil(target: &Path) -> String {
+    format!(
+        "import os\n\
+         os.makedirs('/data/locked/inner')\n\
+         open('/data/locked/inner/file', 'w')\n\
+         os.symlink('{}', '/data/link')\n\
+         os.symlink('/', '/data/locked/root')\n\
+         os.mkfifo('/data/pipe')\n\
+         for _ in range(3000):\n    \
+             os.mkdir('/data/next')\n    \
+             if os.path.exists('/data/deep'): os.rename('/data/deep', '/data/next/d')\n    \
+             os.rename('/data/next', '/data/deep')\n\
+         os.chmod('/data/locked/inner', 0)\n\
+         os.chmod('/data/locked', 0)\n\
+         os.chmod('/data', 0)",
+        target.display()
+    )
 }
 
 #[test]
@@ -62,24 +82,7 @@ fn data_is_removed_whatever_the_plugin_did_there() {
     let untouched = user::tester().dir.join(format!("untouched-{}", std::process::id()));
     fs::write(&untouched, "untouched").unwrap();
     let plugin = Installed::new(Bundle::python());
-    // A folder that its owner may not enter; a tree deeper than any path; a way out.
-    let code = format!(
-        "import os\n\
-         os.makedirs('/data/locked/inner')\n\
-         open('/data/locked/inner/file', 'w')\n\
-         os.symlink('{}', '/data/link')\n\
-         os.symlink('/', '/data/locked/root')\n\
-         os.mkfifo('/data/pipe')\n\
-         for _ in range(3000):\n    \
-             os.mkdir('/data/next')\n    \
-             if os.path.exists('/data/deep'): os.rename('/data/deep', '/data/next/d')\n    \
-             os.rename('/data/next', '/data/deep')\n\
-         os.chmod('/data/locked/inner', 0)\n\
-         os.chmod('/data/locked', 0)\n\
-         os.chmod('/data', 0)",
-        untouched.display()
-    );
-    plugin.python(&code).allowed();
+    plugin.python(&spoil(&untouched)).allowed();
     ctl(&["stop", plugin.name()]).success();
     plugin.python("import os; os.chmod('/data', 0o500)").allowed();
     ctl(&["remove", plugin.name()]).success();
@@ -96,11 +99,14 @@ fn an_ephemeral_run_keeps_nothing() {
     Report::of(&run(&bundle, "probe", &read())).denied(&[nix::errno::Errno::ENOENT]);
     assert!(!data(bundle.name()).exists());
     let runtime = user::runtime_dir();
+    let python = Bundle::python();
+    let spoil = json!({"code": spoil(Path::new("/data/elsewhere"))});
+    Report::of(&run(&python, "probe", &spoil)).allowed();
     let mine: Vec<String> = fs::read_dir(runtime)
         .unwrap()
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.join("data").join(bundle.name()).exists())
+        .filter(|path| [&bundle, &python].iter().any(|bundle| path.join("data").join(bundle.name()).exists()))
         .map(|path| path.display().to_string())
         .collect();
     assert!(mine.is_empty(), "{mine:?}");
@@ -110,8 +116,7 @@ fn an_ephemeral_run_keeps_nothing() {
 #[test]
 fn grants_and_data_outlive_the_supervisor() {
     let mut plugind = Plugind::new();
-    let bundle = Bundle::hostile()
-        .manifest(|manifest| manifest["permissions"] = json!({"env": ["LOGNAME", "USER"], "secrets": ["token"]}));
+    let bundle = Bundle::hostile().asking(json!({"env": ["LOGNAME", "USER"], "secrets": ["token"]}));
     plugind.ctl(&["install", "--enable", "--grant", "env:LOGNAME", bundle.path()]).success();
     let granted = |plugind: &Plugind| plugind.status(bundle.name())["granted_permissions"].clone();
     let environ = |plugind: &Plugind| {
@@ -140,8 +145,8 @@ fn grants_and_data_outlive_the_supervisor() {
 #[test]
 fn a_record_that_points_to_another_bundle_has_no_grants() {
     let mut plugind = Plugind::new();
-    let bundle = Bundle::hostile().manifest(|manifest| manifest["permissions"] = json!({"env": ["LOGNAME"]}));
-    let other = Bundle::hostile().manifest(|manifest| manifest["permissions"] = json!({"env": ["LOGNAME"]}));
+    let bundle = Bundle::hostile().asking(json!({"env": ["LOGNAME"]}));
+    let other = Bundle::hostile().asking(json!({"env": ["LOGNAME"]}));
     for bundle in [&bundle, &other] {
         plugind.ctl(&["install", "--enable", bundle.path()]).success();
     }

@@ -235,8 +235,7 @@ fn the_hosts_name_is_hidden() {
 #[test]
 fn granted_values_stand_in_no_command_line() {
     let value = environment_of(&main_pid("plugind.service"))["INVOCATION_ID"].clone();
-    let bundle =
-        Bundle::hostile().manifest(|manifest| manifest["permissions"] = json!({"env": ["INVOCATION_ID"]}));
+    let bundle = Bundle::hostile().asking(json!({"env": ["INVOCATION_ID"]}));
     let plugin = Installed::new(bundle);
     plugin.permit("grant", &["env:INVOCATION_ID"]).success();
     assert_eq!(plugin.probe(&what("environ")).allowed()["INVOCATION_ID"], value);

@@ -4,7 +4,8 @@
 use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
-use plugind_integration::{Bundle, Installed, Outside, Report, run, until, user};
+use plugind_integration::ctl::run_through;
+use plugind_integration::{Bundle, Installed, Outcome, Outside, Report, run, until, user};
 use serde_json::{Value, json};
 
 fn what(probe: &str) -> Value {
@@ -180,6 +181,26 @@ fn nothing_is_typed_into_a_terminal() {
     plugin.python(&control("FIONREAD")).allowed();
     plugin.python(&control("TIOCGPGRP")).denied(&[Errno::ENOTTY]);
     Installed::new(Bundle::hostile()).probe(&what("tiocsti")).denied(&[Errno::EPERM]);
+}
+
+/// Started from a terminal, as `pluginctl run` is by people.
+#[test]
+fn the_terminal_of_whoever_started_it_is_out_of_reach() {
+    let script = "import fcntl, os, pty, sys, termios\n\
+                  ends = pty.openpty()\n\
+                  for end in ends: os.set_inheritable(end, True)\n\
+                  os.setsid()\n\
+                  fcntl.ioctl(ends[1], termios.TIOCSCTTY, 0)\n\
+                  os.execvp(sys.argv[1], sys.argv[1:])";
+    let outer = ["python3", "-c", script];
+    let mut control = user::as_tester_through(&outer, "bash");
+    Outcome::of(control.args(["-c", "exec 3<>/dev/tty"])).success();
+    let open = |path: &str| {
+        let code = json!({"code": format!("open('{path}', 'r+b', 0)")});
+        Report::of(&run_through(&outer, &Bundle::python(), "probe", &code, &[]))
+    };
+    open("/dev/tty").denied(&[Errno::ENXIO]);
+    open("/dev/null").allowed();
 }
 
 #[test]

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 
 /// A plugin that was granted the host's network.
 fn with_network(bundle: Bundle) -> Installed {
-    let bundle = bundle.manifest(|manifest| manifest["permissions"] = json!({"network": {"mode": "host"}}));
-    let plugin = Installed::new(bundle);
+    let plugin = Installed::new(bundle.asking(json!({"network": {"mode": "host"}})));
     plugin.permit("grant", &["network:host"]).success();
     plugin
 }

@@ -175,7 +175,7 @@ fn orphans_that_hold_stdout_do_not_outlive_a_crash() {
 
 #[test]
 fn disabling_revoking_and_removing_end_orphans_too() {
-    let bundle = Bundle::hostile().manifest(|manifest| manifest["permissions"] = json!({"env": ["LOGNAME"]}));
+    let bundle = Bundle::hostile().asking(json!({"env": ["LOGNAME"]}));
     let plugin = Installed::new(bundle);
     plugin.permit("grant", &["env:LOGNAME"]).success();
     for words in [

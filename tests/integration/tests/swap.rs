@@ -88,10 +88,14 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// Many starts while `swap` goes on; afterwards, with everything as it was, the plugin runs.
-fn start_often(plugind: &Plugind, bundle: &Bundle, command: &str, good: &Value, swap: impl Fn() + Send + Sync) {
-    let answers = beside(swap, || {
-        (0..STARTS).filter(|_| one_start(plugind, bundle, command, good)).count()
-    });
+fn start_often(
+    plugind: &Plugind,
+    bundle: &Bundle,
+    command: &str,
+    good: &Value,
+    swap: impl Fn() + Send + Sync,
+) {
+    let answers = beside(swap, || (0..STARTS).filter(|_| one_start(plugind, bundle, command, good)).count());
     println!("{answers} of {STARTS} starts were answered");
     assert!(one_start(plugind, bundle, command, good), "it is as it was");
     plugind.ctl(&["remove", bundle.name()]).success();
@@ -125,7 +129,9 @@ fn a_program_that_is_written_to_in_the_store_never_answers() {
     let write = |from: &[u8]| {
         // While it runs it cannot be opened for writing at all.
         let Ok(mut file) = fs::File::options().write(true).open(&program) else { return };
-        file.seek(SeekFrom::Start(at as u64)).and_then(|_| file.write_all(&from[at..at + EVIL.len()])).unwrap();
+        file.seek(SeekFrom::Start(at as u64))
+            .and_then(|_| file.write_all(&from[at..at + EVIL.len()]))
+            .unwrap();
     };
     start_often(&plugind, &bundle, "sleep", &json!({"slept_ms": 0}), || {
         write(&other);
@@ -144,9 +150,11 @@ fn a_folder_that_is_exchanged_in_the_store_never_answers() {
     plugind.ctl(&["install", "--enable", bundle.path()]).success();
     let folder = stored(&plugind, bundle.name());
     let program = fs::read(folder.join("bin/hostile-plugin")).unwrap();
-    let other = Bundle::hostile()
-        .manifest(|manifest| manifest["name"] = bundle.name().into())
-        .file("bin/hostile-plugin", &evil(&program), 0o755);
+    let other = Bundle::hostile().manifest(|manifest| manifest["name"] = bundle.name().into()).file(
+        "bin/hostile-plugin",
+        &evil(&program),
+        0o755,
+    );
     let beside = plugind.state().join("other");
     fs::rename(other.path(), &beside).unwrap();
     start_often(&plugind, &bundle, "sleep", &json!({"slept_ms": 0}), || {

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::session::{Ended, Session, Surroundings, check_root};
+use super::preparation::{Surroundings, check_root};
+use super::session::{Ended, Session};
 use super::snapshot::{Snapshot, State, now};
 use super::{Call, Command, Reply};
 use crate::contract::Contract;
@@ -49,32 +50,6 @@ enum Event {
     Started(Result<Session, Error>),
     Stopped,
     Ended(Ended),
-}
-
-/// The snapshot of a plugin that has not run yet.
-pub(super) fn first_snapshot(record: &Record, contract: &Contract) -> Snapshot {
-    let manifest = &contract.manifest;
-    Snapshot {
-        name: record.name.clone(),
-        version: manifest.version.clone(),
-        description: manifest.description.clone(),
-        digest: record.digest.to_string(),
-        enabled: record.enabled,
-        state: if record.enabled { State::Inactive } else { State::Disabled },
-        sub_state: "dead",
-        state_changed: now(),
-        unit: String::new(),
-        instance: String::new(),
-        main_pid: 0,
-        cgroup: String::new(),
-        restarts: 0,
-        last_exit: String::new(),
-        requested: manifest.requested().into_iter().collect(),
-        granted: record.granted().into_iter().collect(),
-        limits: Vec::new(),
-        layers: Vec::new(),
-        gone: false,
-    }
 }
 
 impl Actor {
@@ -238,7 +213,7 @@ impl Actor {
                 tracing::error!(PLUGIND_PLUGIN = self.record.name, hint = %error.hint, "{error}");
                 self.phase = Phase::Failed;
                 self.show(State::Failed, "failed", |snapshot| {
-                    clear(snapshot);
+                    snapshot.clear();
                     snapshot.last_exit = error.to_string();
                 });
                 for waiter in std::mem::take(&mut self.waiting) {
@@ -257,7 +232,7 @@ impl Actor {
                 tracing::warn!(PLUGIND_PLUGIN = self.record.name, "{}", ended.error);
                 self.phase = Phase::Failed;
                 self.show(State::Failed, "failed", |snapshot| {
-                    clear(snapshot);
+                    snapshot.clear();
                     snapshot.last_exit = format!("{} ({})", ended.error.message, ended.status);
                     snapshot.restarts += 1;
                 });
@@ -421,7 +396,7 @@ impl Actor {
     }
 
     fn rest(&self, state: State) {
-        self.show(state, "dead", clear);
+        self.show(state, "dead", Snapshot::clear);
     }
 
     fn show(&self, state: State, sub_state: &'static str, change: impl FnOnce(&mut Snapshot)) {
@@ -443,15 +418,6 @@ impl Waiter {
             Waiter::Start(reply) | Waiter::Stop(reply) => drop(reply.send(Err(error.clone()))),
         }
     }
-}
-
-fn clear(snapshot: &mut Snapshot) {
-    snapshot.unit.clear();
-    snapshot.instance.clear();
-    snapshot.main_pid = 0;
-    snapshot.cgroup.clear();
-    snapshot.limits.clear();
-    snapshot.layers.clear();
 }
 
 /// The call goes on beside the actor, and is cancelled when its caller goes away.

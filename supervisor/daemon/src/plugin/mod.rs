@@ -1,6 +1,8 @@
 //! One plugin: an actor owns its record, its state and its running instance; everybody else sends it commands.
 
 mod actor;
+mod attestation;
+mod preparation;
 mod session;
 mod snapshot;
 
@@ -17,8 +19,9 @@ use crate::contract::Contract;
 use crate::registry::{BrokenRecord, Record, Registry};
 use crate::relay::LogRing;
 
-pub(crate) use session::{Session, Surroundings};
-pub(crate) use snapshot::{Snapshot, State};
+pub(crate) use preparation::Surroundings;
+pub(crate) use session::Session;
+pub(crate) use snapshot::Snapshot;
 
 /// The protocol's name and version on the wire.
 pub(crate) const PROTOCOL: &str = "plugind/1";
@@ -86,7 +89,7 @@ impl Plugin {
     ) -> Plugin {
         let log = Arc::<LogRing>::default();
         let contract = Arc::new(contract);
-        let (sender, snapshot) = watch::channel(actor::first_snapshot(&record, &contract));
+        let (sender, snapshot) = watch::channel(Snapshot::of(&record, &contract));
         let (commands, mailbox) = mpsc::channel(MAILBOX);
         let actor = actor::Actor::new(
             surroundings,
@@ -102,27 +105,7 @@ impl Plugin {
 
     /// A plugin that can only be looked at.
     pub(crate) fn broken(record: BrokenRecord) -> Plugin {
-        let snapshot = Snapshot {
-            name: record.name,
-            version: String::new(),
-            description: String::new(),
-            digest: String::new(),
-            enabled: false,
-            state: State::Broken,
-            sub_state: "broken",
-            state_changed: snapshot::now(),
-            unit: String::new(),
-            instance: String::new(),
-            main_pid: 0,
-            cgroup: String::new(),
-            restarts: 0,
-            last_exit: record.error.message.clone(),
-            requested: Vec::new(),
-            granted: Vec::new(),
-            limits: Vec::new(),
-            layers: Vec::new(),
-            gone: false,
-        };
+        let snapshot = Snapshot::broken(record.name, &record.error);
         Plugin {
             snapshot: watch::channel(snapshot).1,
             log: Arc::default(),

@@ -4,12 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plugind_config::{Access, Settings};
-use plugind_protocol::launch::{ExitStatus, Launch, Launched, Limits, RootMount};
-use plugind_protocol::manifest::Runtime;
-use plugind_protocol::permission;
-use plugind_protocol::{Error, Kind, Permission};
-use serde::{Deserialize, Serialize};
+use plugind_protocol::launch::{ExitStatus, Launched};
+use plugind_protocol::{Error, Kind};
+use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::io::Interest;
@@ -18,11 +15,12 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Call;
+use super::attestation::Identity;
+use super::preparation::{Surroundings, prepare};
 use crate::contract::Contract;
 use crate::launcher::{Launcher, Running};
 use crate::registry::Record;
-use crate::relay::{Bounds, End, Failure, Link, LogRing};
-use crate::store::Store;
+use crate::relay::{Bounds, End, Failure, Link, LogRing, shown};
 
 /// From the launch to the end of the handshake (DESIGN §9).
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(15);
@@ -41,15 +39,6 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The lines of stderr that an error shows.
 const TAIL: usize = 10;
-
-/// What a start needs beside the plugin's own record.
-#[derive(Clone)]
-pub(crate) struct Surroundings {
-    pub(crate) store: Store,
-    pub(crate) launcher: Arc<Launcher>,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) directories: plugind_config::Directories,
-}
 
 /// A plugin that passed its handshake.
 pub(crate) struct Session {
@@ -167,12 +156,7 @@ impl Session {
         deadline: Instant,
     ) -> Result<(), Error> {
         let manifest = &contract.manifest;
-        let ours = Identity {
-            protocol: super::PROTOCOL.to_owned(),
-            name: manifest.name.clone(),
-            version: manifest.version.clone(),
-            commands_digest: manifest.commands_digest.clone(),
-        };
+        let ours = Identity::of(manifest);
         let params = json!({
             "protocol": ours.protocol,
             "name": ours.name,
@@ -348,145 +332,6 @@ impl Session {
         let _ = timeout(DRAIN_DEADLINE, self.link.log_drained()).await;
         status
     }
-}
-
-/// The four values that both sides must agree on.
-#[derive(Deserialize)]
-struct Identity {
-    protocol: String,
-    name: String,
-    version: String,
-    commands_digest: String,
-}
-
-impl Identity {
-    fn compare(&self, answer: &RawValue, plugin: &str) -> Result<(), Error> {
-        let failed = |message: String, hint: &str| Err(Error::new(Kind::AttestationFailed, message, hint));
-        let theirs: Identity = match serde_json::from_str(answer.get()) {
-            Ok(theirs) => theirs,
-            Err(cause) => {
-                return failed(
-                    format!("{plugin} answered `initialize` with something else: {cause}"),
-                    "the answer holds the plugin's own protocol, name, version and commands_digest",
-                );
-            }
-        };
-        let hint =
-            "the program in the bundle and its plugin.json are of different builds: pack them together again";
-        for (what, ours, theirs) in [
-            ("protocol", &self.protocol, &theirs.protocol),
-            ("name", &self.name, &theirs.name),
-            ("version", &self.version, &theirs.version),
-            ("commands_digest", &self.commands_digest, &theirs.commands_digest),
-        ] {
-            if ours != theirs {
-                return failed(
-                    format!(
-                        "{plugin}'s program says its {what} is {:?}, and the reviewed manifest says {ours:?}",
-                        shown(theirs)
-                    ),
-                    hint,
-                );
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Verifies the bundle and works out what is granted.
-async fn prepare(
-    surroundings: &Surroundings,
-    record: &Record,
-    contract: &Contract,
-    instance: &str,
-) -> Result<Launch, Error> {
-    let manifest = &contract.manifest;
-    let (store, digest) = (surroundings.store.clone(), record.digest);
-    let verified = tokio::task::spawn_blocking(move || store.verify(&digest))
-        .await
-        .map_err(|cause| Error::internal(format!("verifying was cut off: {cause}")))??;
-    let data = surroundings.directories.data(&record.name);
-    crate::store::private_folder(&data)?;
-    let mut launch = Launch {
-        name: record.name.clone(),
-        instance: instance.to_owned(),
-        digest: record.digest.to_string(),
-        bundle: verified.folder,
-        entry_sha256: manifest
-            .entry()
-            .filter(|_| manifest.interpreter().is_none())
-            .and_then(|entry| verified.sha256(entry)),
-        exec: manifest.exec.clone(),
-        usr: manifest.runtime == Runtime::System,
-        network: false,
-        mounts: Vec::new(),
-        secrets: Vec::new(),
-        env: Vec::new(),
-        limits: Limits {
-            memory_max: manifest.resources.memory_max,
-            cpu_percent: manifest.resources.cpu_quota,
-            tasks_max: manifest.resources.tasks_max,
-            tmp_size: manifest.resources.tmp_size,
-        },
-    };
-    for permission in permission::effective(&manifest.requested(), &record.granted()) {
-        match permission {
-            Permission::NetworkHost => launch.network = true,
-            Permission::Mount { root, access } => {
-                let write = access == permission::Access::Write;
-                check_root(&surroundings.settings, &root, write)?;
-                launch.mounts.push(RootMount { root, write });
-            }
-            Permission::Secret(name) => {
-                check_secret(&surroundings.directories.secret(&name), &name)?;
-                launch.secrets.push(name);
-            }
-            Permission::Env(name) => {
-                if let Ok(value) = std::env::var(&name) {
-                    launch.env.push((name, value));
-                }
-            }
-            // Neither can be granted: see `plugin::grants`.
-            Permission::Network(_) | Permission::Host(_) => {}
-        }
-    }
-    Ok(launch)
-}
-
-/// A root must be in the configuration, as far as it was granted.
-pub(super) fn check_root(settings: &Settings, root: &str, write: bool) -> Result<(), Error> {
-    match settings.roots.get(root) {
-        None => Err(Error::new(
-            Kind::PermissionDenied,
-            format!("plugind.toml has no root {root:?}"),
-            format!("add it: [roots.{root}] with path = \"/…\", then restart plugind"),
-        )),
-        Some(found) if write && found.access < Access::Write => Err(Error::new(
-            Kind::PermissionDenied,
-            format!("the root {root:?} may be granted for reading only"),
-            format!("set access = \"write\" below [roots.{root}] in plugind.toml, then restart plugind"),
-        )),
-        Some(_) => Ok(()),
-    }
-}
-
-/// A secret must be a file that only we can read.
-fn check_secret(path: &std::path::Path, name: &str) -> Result<(), Error> {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    let put = format!("put it there: install -m 600 FILE {}", path.display());
-    let refuse = |what: String| Err(Error::new(Kind::PermissionDenied, what, put.clone()));
-    match std::fs::symlink_metadata(path) {
-        Err(cause) => refuse(format!("the granted secret {name:?} is not there: {cause}")),
-        Ok(meta) if !meta.is_file() || meta.permissions().mode() & 0o077 != 0 || meta.nlink() != 1 => {
-            refuse(format!("the secret {name:?} must be a regular file with mode 0600 and no second name"))
-        }
-        Ok(_) => Ok(()),
-    }
-}
-
-/// What a plugin wrote, fit for a message.
-fn shown(text: &str) -> String {
-    crate::relay::printable(text.as_bytes(), 1024)
 }
 
 fn exit_details(status: ExitStatus) -> serde_json::Value {

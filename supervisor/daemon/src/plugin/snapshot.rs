@@ -1,7 +1,10 @@
 //! What everybody may see of a plugin: published by its actor, read by D-Bus.
 
-use plugind_protocol::Permission;
 use plugind_protocol::launch::LimitState;
+use plugind_protocol::{Error, Permission};
+
+use crate::contract::Contract;
+use crate::registry::Record;
 
 /// The lifecycle states of DESIGN §9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,68 @@ pub(crate) struct Snapshot {
     pub(crate) layers: Vec<(String, String)>,
     /// The plugin was removed.
     pub(crate) gone: bool,
+}
+
+impl Snapshot {
+    /// A plugin that has not run yet.
+    pub(super) fn of(record: &Record, contract: &Contract) -> Snapshot {
+        let manifest = &contract.manifest;
+        Snapshot {
+            version: manifest.version.clone(),
+            description: manifest.description.clone(),
+            digest: record.digest.to_string(),
+            enabled: record.enabled,
+            requested: manifest.requested().into_iter().collect(),
+            granted: record.granted().into_iter().collect(),
+            ..Snapshot::resting(
+                record.name.clone(),
+                if record.enabled { State::Inactive } else { State::Disabled },
+            )
+        }
+    }
+
+    /// A plugin whose record or bundle cannot be used.
+    pub(super) fn broken(name: String, error: &Error) -> Snapshot {
+        Snapshot {
+            sub_state: "broken",
+            last_exit: error.message.clone(),
+            ..Snapshot::resting(name, State::Broken)
+        }
+    }
+
+    fn resting(name: String, state: State) -> Snapshot {
+        Snapshot {
+            name,
+            version: String::new(),
+            description: String::new(),
+            digest: String::new(),
+            enabled: false,
+            state,
+            sub_state: "dead",
+            state_changed: now(),
+            unit: String::new(),
+            instance: String::new(),
+            main_pid: 0,
+            cgroup: String::new(),
+            restarts: 0,
+            last_exit: String::new(),
+            requested: Vec::new(),
+            granted: Vec::new(),
+            limits: Vec::new(),
+            layers: Vec::new(),
+            gone: false,
+        }
+    }
+
+    /// Takes out what only a running instance has.
+    pub(super) fn clear(&mut self) {
+        self.unit.clear();
+        self.instance.clear();
+        self.main_pid = 0;
+        self.cgroup.clear();
+        self.limits.clear();
+        self.layers.clear();
+    }
 }
 
 /// Now, in microseconds since the epoch.

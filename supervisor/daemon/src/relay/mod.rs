@@ -19,7 +19,12 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use stderr::{LogRing, printable};
+pub(crate) use stderr::LogRing;
+
+/// What a plugin wrote, fit for a message and cut to 1 KiB.
+pub(crate) fn shown(text: &str) -> String {
+    stderr::printable(text.as_bytes(), 1024)
+}
 
 /// Frames that wait for the plugin to read them: this many times `frame_max`, in bytes.
 const QUEUE_FRAMES: usize = 4;

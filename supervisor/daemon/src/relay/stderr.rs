@@ -142,7 +142,7 @@ impl Rate {
 }
 
 /// Text that can be shown on a terminal: control and direction characters and broken UTF-8 are escaped.
-pub(crate) fn printable(bytes: &[u8], max: usize) -> String {
+pub(super) fn printable(bytes: &[u8], max: usize) -> String {
     let mut text = String::with_capacity(bytes.len().min(max));
     for chunk in bytes[..bytes.len().min(max)].utf8_chunks() {
         for c in chunk.valid().chars() {
