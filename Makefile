@@ -73,7 +73,8 @@ install: ## Install what `make build` built (DESTDIR=, PREFIX=, LIBEXECDIR=)
 	@test -x target/dist/plugind || { echo 'nothing is built: make build' >&2; exit 1; }
 	install -D -m 0755 -t '$(DESTDIR)$(PREFIX)/bin' target/dist/pluginctl
 	install -D -m 0755 -t '$(DESTDIR)$(LIBEXECDIR)/plugind' $(addprefix target/dist/,plugind plugind-launcher plugind-sandbox)
-	install -D -m 0644 -t '$(DESTDIR)$(DOCDIR)' $(wildcard README.md LICENSE-* docs/*.md)
+	install -D -m 0644 -t '$(DESTDIR)$(DOCDIR)' $(wildcard *.md LICENSE-*)
+	install -D -m 0644 -t '$(DESTDIR)$(DOCDIR)/docs' docs/*.md
 	@# units/ mirrors where its files go; @NAMES@ in them are the places chosen here.
 	set -e; cd units; for file in $$(find systemd dbus-1 plugind -type f); do \
 		case $$file in systemd/*) dir=lib ;; *) dir=share ;; esac; \

@@ -125,7 +125,7 @@ The result is JSON: indented on a terminal, one line in a pipe. --timeout is wha
 
 Example:
   pluginctl call textstats.count --args '{\"text\":\"Grüße\"}'
-  jq -R '{text:.}' <README | pluginctl call textstats count --args -")]
+  jq -Rs '{text:.}' <README | pluginctl call textstats count --args -")]
     Call(CallArgs),
 
     /// Install a bundle: a folder with plugin.json, or a .plugin file
@@ -178,10 +178,10 @@ Example:
   pluginctl enable --now textstats")]
     Enable(EnableArgs),
 
-    /// Forbid plugins to be started and called
+    /// Stop plugins, and forbid them to be started and called
     #[command(after_help = "\
 Example:
-  pluginctl disable --now textstats")]
+  pluginctl disable textstats")]
     Disable(EnableArgs),
 
     /// Start plugins; a call does this too
@@ -363,7 +363,7 @@ pub(crate) struct EnableArgs {
     /// The plugins' names
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Start or stop them, too
+    /// Start them, too; `disable` stops them in any case
     #[arg(long)]
     pub(crate) now: bool,
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use plugind_config::Settings;
 use plugind_protocol::error::DBUS_ERROR_PREFIX;
 use plugind_protocol::{Error, Kind};
 use zbus::Message;
@@ -51,6 +52,11 @@ fn from_reply(name: &str, message: Option<String>, reply: &Message) -> Error {
 }
 
 fn from_bus(cause: &fdo::Error) -> Error {
+    let not_started = matches!(cause, fdo::Error::TimedOut(_) | fdo::Error::Timeout(_))
+        || cause_name(cause).contains(".Spawn.");
+    if not_started && let Err(fault) = Settings::load() {
+        return fault.into();
+    }
     match cause {
         fdo::Error::ServiceUnknown(_)
         | fdo::Error::NameHasNoOwner(_)

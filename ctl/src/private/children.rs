@@ -124,6 +124,10 @@ fn command(program: &str, options: &[&str], state: &Path) -> Result<Command, Err
     {
         command.env_remove(variable);
     }
+    // Their log is shown with an error, where what went well would only be in the way.
+    if env::var_os("PLUGIND_LOG").is_none() {
+        command.env("PLUGIND_LOG", "warn");
+    }
     // Ctrl-C on the terminal is for us: we end them in order.
     command.process_group(0).kill_on_drop(true);
     Ok(command)

@@ -74,11 +74,22 @@ fn listed(plugin: &Plugin) -> Vec<Listed> {
         .map(|permission| Listed {
             plugin: plugin.name.clone(),
             permission: permission.clone(),
-            requested: plugin.requested_permissions.contains(permission),
+            requested: is_requested(plugin, permission),
             granted: plugin.is_granted(permission),
             meaning: meaning(permission),
         })
         .collect()
+}
+
+/// Asked for as it is, or as part of more: reading, where writing is asked for.
+fn is_requested(plugin: &Plugin, permission: &str) -> bool {
+    let parsed = permission.parse::<Permission>().ok();
+    plugin.requested_permissions.iter().any(|asked| {
+        asked == permission
+            || parsed.as_ref().is_some_and(|permission| {
+                asked.parse::<Permission>().is_ok_and(|asked| asked.covers(permission))
+            })
+    })
 }
 
 fn table(permissions: &[Listed], style: Style) -> Table {
@@ -121,6 +132,18 @@ mod tests {
         assert_eq!(lines[0], "notes\tenv:TZ\tyes\tsee the environment variable TZ");
         assert!(lines[1].starts_with("notes\tnetwork:host\tno\tuse the HOST'S NETWORK"), "{}", lines[1]);
         assert_eq!(lines[2], "notes\tsecret:old\tyes, not asked for\tread the secret \"old\"");
+    }
+
+    #[test]
+    fn reading_is_part_of_the_writing_that_was_asked_for() {
+        let plugin = Plugin {
+            requested_permissions: vec!["mount:docs:write".into()],
+            granted_permissions: vec!["mount:docs:read".into()],
+            ..Plugin::default()
+        };
+        let listed = listed(&plugin);
+        assert!(listed.iter().all(|permission| permission.requested));
+        assert_eq!(listed.iter().filter(|permission| permission.granted).count(), 1);
     }
 
     #[test]

@@ -12,6 +12,16 @@ use std::path::PathBuf;
 
 use plugind_protocol::{Error, Kind};
 
+/// The error of a daemon that is started as root.
+#[must_use]
+pub fn refuse_root() -> Error {
+    Error::new(
+        Kind::PermissionDenied,
+        "plugind does not run as root",
+        "run it as a user: its units do, and `pluginctl run` must be called by one",
+    )
+}
+
 /// The path of one of our programs that stands beside the running one, or in `$PLUGIND_LIBEXEC`.
 ///
 /// # Errors

@@ -2,11 +2,14 @@
 
 use std::process::ExitCode;
 
-use plugind_protocol::{Error, Kind};
+use plugind_protocol::Error;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::log;
+use crate::{SettingsError, log};
+
+/// sysexits(3): a configuration that must be mended first. The units do not start a daemon again that ends so.
+const EX_CONFIG: u8 = 78;
 
 /// Threads for hashing, unpacking and long schema checks.
 const BLOCKING_MAX: usize = 32;
@@ -21,7 +24,8 @@ where
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(hint = %error.hint, "{error}");
-            ExitCode::FAILURE
+            let is_configuration = error.details.get(SettingsError::FILE).is_some();
+            if is_configuration { ExitCode::from(EX_CONFIG) } else { ExitCode::FAILURE }
         }
     };
     log::flush();
@@ -34,11 +38,7 @@ where
 {
     let daemon = daemon()?;
     if nix::unistd::geteuid().is_root() {
-        return Err(Error::new(
-            Kind::PermissionDenied,
-            "plugind does not run as root",
-            "run it as a user: its units do, and `pluginctl run` must be called by one",
-        ));
+        return Err(crate::refuse_root());
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -111,13 +111,21 @@ pub enum SettingsError {
     },
 }
 
+impl SettingsError {
+    /// The member of an error's details that names the file.
+    pub const FILE: &str = "configuration_file";
+}
+
 impl From<SettingsError> for Error {
     fn from(error: SettingsError) -> Error {
+        let (SettingsError::Unreadable { path, .. } | SettingsError::Malformed { path, .. }) = &error;
+        let details = serde_json::json!({ SettingsError::FILE: path });
         Error::new(
             Kind::Unavailable,
             error.to_string(),
             "mend that file; plugind starts nothing on half a configuration",
         )
+        .with_details(details)
     }
 }
 

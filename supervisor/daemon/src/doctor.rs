@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::contract::Contract;
 use crate::plugin::{Call, Session, Surroundings};
 use crate::registry::Record;
-use crate::relay::LogRing;
+use crate::relay::PluginLog;
 
 /// The canary's manifest; its program is the sandbox helper itself.
 const MANIFEST: &str = r#"{
@@ -55,7 +55,7 @@ pub(crate) async fn run(surroundings: &Surroundings) -> Vec<Step> {
     };
     let (record, contract) = installed;
     steps.push(Step::good("store", format!("the canary's bundle {} was verified", record.digest)));
-    match Session::start(surroundings, &record, &contract, Arc::<LogRing>::default()).await {
+    match Session::start(surroundings, &record, &contract, Arc::new(PluginLog::new(&record.name))).await {
         Err(error) => steps.push(Step::bad("start", &error)),
         Ok(session) => {
             describe(&session, surroundings, &mut steps);

@@ -43,7 +43,7 @@ fn cause(said: &str, status: &str) -> (String, String) {
             "raise it: sysctl user.max_user_namespaces=15000".to_owned(),
         );
     }
-    if lower.contains("mount proc") {
+    if lower.contains("mount proc") || lower.contains("/proc/sys") && lower.contains("read-only") {
         return (
             format!("mounting /proc in the plugin's own PID namespace was refused ({said})"),
             "something masks parts of /proc for the launcher: a container, or ProtectKernelTunables=, ProtectProc= or \
@@ -131,6 +131,10 @@ mod tests {
                 "no more user namespaces",
             ),
             ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "mounting /proc"),
+            (
+                "bwrap: cannot open /proc/sys/user/max_user_namespaces: Read-only file system",
+                "mounting /proc",
+            ),
             ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", "loopback device"),
             ("bwrap: Failed to make / slave: Permission denied", "mount propagation"),
             ("bwrap: Can't find source path /srv/docs: No such file or directory", "cannot be mounted"),

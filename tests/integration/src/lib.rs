@@ -18,6 +18,7 @@ pub mod plugind;
 pub mod probe;
 pub mod root;
 pub mod scopes;
+pub mod trial;
 pub mod user;
 pub mod wait;
 
@@ -27,4 +28,5 @@ pub use installed::Installed;
 pub use plugind::Plugind;
 pub use probe::{Outside, Report};
 pub use root::Root;
+pub use trial::{trial, trial_with};
 pub use wait::until;

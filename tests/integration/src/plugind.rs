@@ -36,7 +36,7 @@ const BUS: &str = r#"<busconfig>
 #[derive(Debug)]
 pub struct Plugind {
     folder: PathBuf,
-    bus: Child,
+    dbus: Child,
     launcher: Child,
     supervisor: Child,
     /// A plugin that must go on answering, whatever happens to others.
@@ -57,7 +57,7 @@ impl Plugind {
         let folder = folder();
         fs::write(folder.join("bus.conf"), BUS.replace("BUS", &path(&folder, "bus"))).expect("bus.conf");
         let configuration = path(&folder, "bus.conf");
-        let bus = spawn(
+        let dbus = spawn(
             as_tester("setpriv"),
             &folder,
             "dbus-daemon",
@@ -70,7 +70,7 @@ impl Plugind {
         });
         let supervisor = supervisor(&folder);
         let witness = Bundle::hostile();
-        let mut plugind = Plugind { folder, bus, launcher, supervisor, witness, state: Vec::new() };
+        let mut plugind = Plugind { folder, dbus, launcher, supervisor, witness, state: Vec::new() };
         plugind.reachable();
         let source = plugind.witness.path().to_owned();
         plugind.ctl(&["install", "--enable", &source]).success();
@@ -167,6 +167,12 @@ impl Plugind {
         self.supervisor.id()
     }
 
+    /// The socket of its bus.
+    #[must_use]
+    pub fn bus(&self) -> PathBuf {
+        self.folder.join("bus")
+    }
+
     /// The state directory.
     #[must_use]
     pub fn state(&self) -> PathBuf {
@@ -220,7 +226,7 @@ impl Drop for Plugind {
     fn drop(&mut self) {
         end(&mut self.supervisor);
         end(&mut self.launcher);
-        end(&mut self.bus);
+        end(&mut self.dbus);
         if std::thread::panicking() {
             let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
             let lines: Vec<String> = log.lines().map(|line| line.chars().take(300).collect()).collect();

@@ -19,7 +19,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// A root named `docs` with a few files, that may be granted as far as `access` says.
+    /// A root named `docs` with a few files, that may be granted as far as `access` says; its folder `below` is the
+    /// root `inner`, for reading.
     pub fn new(name: &str, access: &str) -> Root {
         let folder = PathBuf::from(format!("/tmp/root-{name}-{}", std::process::id()));
         let root = folder.join("docs");
@@ -31,8 +32,8 @@ impl Root {
         let configuration = folder.join("plugind");
         fs::create_dir(&configuration).expect("the root's folder");
         let text = format!(
-            "[roots.docs]\npath = {:?}\naccess = \"{access}\"\n",
-            root.to_str().expect("the root's folder")
+            "[roots.docs]\npath = \"{0}\"\naccess = \"{access}\"\n[roots.inner]\npath = \"{0}/below\"\n",
+            root.display()
         );
         fs::write(configuration.join("plugind.toml"), text).expect("the root's folder");
         let root = Root { configured: format!("XDG_CONFIG_HOME={}", folder.display()), folder };

@@ -120,7 +120,6 @@ fn a_stream_with_such_an_entry_is_refused_by_the_supervisor() {
         ("control or direction character", file("a\u{1b}x", 0o644)),
         ("control or direction character", file("a\u{202e}x", 0o644)),
         ("twice", file("plugin.json", 0o644)),
-        ("as a file and as a folder", file("plugin.json/x", 0o644)),
         ("too large", Archive::default().entry(kind::FILE, "x", 0o644, 256 * MIB + 1, "").unfinished()),
         ("is not a tar stream", b"\x1f\x8b this is gzip, or so it says ".repeat(32)),
     ];
@@ -141,6 +140,18 @@ fn a_stream_with_such_an_entry_is_refused_by_the_supervisor() {
     assert_eq!(installed["name"], bundle.name());
     plugind.ctl(&["remove", bundle.name()]).success();
     plugind.unharmed();
+}
+
+#[test]
+fn a_stream_with_a_path_that_is_a_file_and_a_folder_is_refused() {
+    let plugind = Plugind::new();
+    let bundle = Bundle::hostile();
+    for (first, second) in [("x", "x/y"), ("x/y", "x")] {
+        let stream = Archive::of(&bundle).file(first, 0o644, b"x").file(second, 0o644, b"x").bytes();
+        let error = plugind.install_stream(RAW_CALL, &stream).fails(Kind::InvalidManifest);
+        assert!(error.message.contains("as a file and as a folder"), "{error:?}");
+        plugind.unharmed();
+    }
 }
 
 #[test]

@@ -88,8 +88,6 @@ fn installing_grants_and_enables_nothing() {
     assert_eq!(answered.json(), json!([1]));
 }
 
-/// A program of the operator's with this bit would run as the operator for every user of the machine.
-/// Below Landlock ABI 9 nothing handles sockets by path, and `status` says so.
 #[test]
 fn a_variable_is_passed_only_if_it_was_granted_and_exists() {
     let bundle = Bundle::hostile().asking(json!({"env": ["GRANTED", "REFUSED", "ABSENT"]}));

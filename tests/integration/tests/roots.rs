@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
 use nix::errno::Errno;
-use plugind_integration::{Bundle, Report, Root, ctl};
+use plugind_integration::{Bundle, Report, Root, ctl, user};
 use plugind_protocol::Kind;
 use serde_json::{Value, json};
 
@@ -73,6 +73,31 @@ fn links_in_a_root_lead_nowhere_outside_it() {
     root.python("read", "open('/workspace/docs/../docs/letter')").allowed();
 }
 
+/// A root that lies in another can be exchanged by who may write that one.
+#[test]
+fn a_root_within_a_root_cannot_be_made_to_lead_elsewhere() {
+    let root = Root::new("nested", "write");
+    fs::write(root.path("below/file"), "in the inner root").unwrap();
+    let mounts = json!([{"root": "docs", "access": "write"}, {"root": "inner", "access": "read"}]);
+    let bundle = Bundle::python().asking(json!({"mounts": mounts}));
+    let python = |code: &str| {
+        let grants = ["mount:docs:write", "mount:inner:read"];
+        root.run(&bundle, "probe", &json!({"code": code}), &grants)
+    };
+    let listed = "import os; result = os.listdir('/workspace/inner')";
+    assert_eq!(Report::of(&python(listed)).allowed(), &json!(["file"]));
+    let elsewhere = user::tester().dir;
+    let exchange = format!(
+        "import os\nos.rename('/workspace/docs/below', '/workspace/docs/away')\n\
+         os.symlink('{}', '/workspace/docs/below')",
+        elsewhere.display()
+    );
+    Report::of(&python(&exchange)).allowed();
+    let error = python(listed).fails(Kind::PermissionDenied);
+    assert!(error.message.contains("inner"), "{error}");
+}
+
+/// A program of the operator's with this bit would run as the operator for every user of the machine.
 #[test]
 fn no_setuid_program_can_be_left_in_a_root() {
     let root = Root::new("setuid", "write");
@@ -113,6 +138,7 @@ fn a_root_is_never_granted_further_than_the_configuration_says() {
     assert_eq!(root.run(&bundle, "echo", &json!(1), &[]).json(), 1);
 }
 
+/// Below Landlock ABI 9 nothing handles sockets by path, and `status` says so.
 #[test]
 fn sockets_in_a_granted_root_are_as_open_as_status_says() {
     let root = Root::new("socket", "write");

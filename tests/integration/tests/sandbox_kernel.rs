@@ -188,10 +188,12 @@ fn nothing_is_typed_into_a_terminal() {
 fn the_terminal_of_whoever_started_it_is_out_of_reach() {
     let script = "import fcntl, os, pty, sys, termios\n\
                   ends = pty.openpty()\n\
-                  for end in ends: os.set_inheritable(end, True)\n\
-                  os.setsid()\n\
-                  fcntl.ioctl(ends[1], termios.TIOCSCTTY, 0)\n\
-                  os.execvp(sys.argv[1], sys.argv[1:])";
+                  child = os.fork()\n\
+                  if child == 0:\n    \
+                      os.setsid()\n    \
+                      fcntl.ioctl(ends[1], termios.TIOCSCTTY, 0)\n    \
+                      os.execvp(sys.argv[1], sys.argv[1:])\n\
+                  sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))";
     let outer = ["python3", "-c", script];
     let mut control = user::as_tester_through(&outer, "bash");
     Outcome::of(control.args(["-c", "exec 3<>/dev/tty"])).success();

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use plugind_protocol::launch::ExitStatus;
 use plugind_protocol::{Error, Kind, Permission};
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::preparation::{Surroundings, check_root};
-use super::session::{Ended, Session};
+use super::session::Session;
 use super::snapshot::{Snapshot, State, now};
 use super::{Call, Command, Reply};
 use crate::contract::Contract;
 use crate::registry::{Record, Registry};
-use crate::relay::LogRing;
+use crate::relay::PluginLog;
 
 /// Calls that wait for a start; more are `Busy`.
 const WAITING_MAX: usize = 1024;
@@ -24,7 +25,7 @@ pub(super) struct Actor {
     registry: Registry,
     record: Record,
     contract: Arc<Contract>,
-    log: Arc<LogRing>,
+    log: Arc<PluginLog>,
     snapshot: watch::Sender<Snapshot>,
     phase: Phase,
     waiting: Vec<Waiter>,
@@ -34,7 +35,7 @@ enum Phase {
     Inactive,
     Starting(JoinHandle<Result<Session, Error>>),
     Active(Box<Session>),
-    Stopping(JoinHandle<()>),
+    Stopping(JoinHandle<ExitStatus>),
     Failed,
 }
 
@@ -48,8 +49,8 @@ enum Waiter {
 /// What happened by itself.
 enum Event {
     Started(Result<Session, Error>),
-    Stopped,
-    Ended(Ended),
+    Stopped(ExitStatus),
+    Ended(Error),
 }
 
 impl Actor {
@@ -58,7 +59,7 @@ impl Actor {
         registry: Registry,
         record: Record,
         contract: Arc<Contract>,
-        log: Arc<LogRing>,
+        log: Arc<PluginLog>,
         snapshot: watch::Sender<Snapshot>,
     ) -> Actor {
         Actor {
@@ -189,9 +190,7 @@ impl Actor {
         match std::mem::replace(&mut self.phase, Phase::Inactive) {
             Phase::Active(session) => {
                 self.waiting.push(Waiter::Stop(reply));
-                self.phase = Phase::Stopping(tokio::spawn(async move {
-                    session.stop().await;
-                }));
+                self.phase = Phase::Stopping(tokio::spawn(session.stop()));
                 self.show(State::Deactivating, "stop", |_| {});
             }
             // A start cannot be cut off half-way without leaving something behind; it is short, and ended at once.
@@ -223,17 +222,18 @@ impl Actor {
                     }
                 }
             }
-            Event::Stopped => {
+            Event::Stopped(status) => {
                 self.phase = Phase::Inactive;
+                self.snapshot.send_modify(|snapshot| snapshot.last_exit = format!("stopped ({status})"));
                 self.rest(if self.record.enabled { State::Inactive } else { State::Disabled });
                 self.after_stop();
             }
-            Event::Ended(ended) => {
-                tracing::warn!(PLUGIND_PLUGIN = self.record.name, "{}", ended.error);
+            Event::Ended(error) => {
+                tracing::warn!(PLUGIND_PLUGIN = self.record.name, "{error}");
                 self.phase = Phase::Failed;
                 self.show(State::Failed, "failed", |snapshot| {
                     snapshot.clear();
-                    snapshot.last_exit = format!("{} ({})", ended.error.message, ended.status);
+                    snapshot.last_exit.clone_from(&error.message);
                     snapshot.restarts += 1;
                 });
                 self.after_stop();
@@ -440,10 +440,7 @@ async fn next(phase: &mut Phase) -> Event {
                 .unwrap_or_else(|cause| Err(Error::internal(format!("the start was cut off: {cause}")))),
         ),
         Phase::Active(session) => Event::Ended(session.ended().await),
-        Phase::Stopping(task) => {
-            let _ = task.await;
-            Event::Stopped
-        }
+        Phase::Stopping(task) => Event::Stopped(task.await.unwrap_or(ExitStatus::Unknown)),
         Phase::Inactive | Phase::Failed => std::future::pending().await,
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::contract::Contract;
 use crate::registry::{BrokenRecord, Record, Registry};
-use crate::relay::LogRing;
+use crate::relay::PluginLog;
 
 pub(crate) use preparation::Surroundings;
 pub(crate) use session::Session;
@@ -58,7 +58,7 @@ pub(crate) enum Command {
 /// How others reach a plugin.
 pub(crate) struct Plugin {
     pub(crate) snapshot: watch::Receiver<Snapshot>,
-    pub(crate) log: Arc<LogRing>,
+    pub(crate) log: Arc<PluginLog>,
     pub(crate) calls: Counters,
     body: Body,
 }
@@ -87,7 +87,7 @@ impl Plugin {
         record: Record,
         contract: Contract,
     ) -> Plugin {
-        let log = Arc::<LogRing>::default();
+        let log = Arc::new(PluginLog::new(&record.name));
         let contract = Arc::new(contract);
         let (sender, snapshot) = watch::channel(Snapshot::of(&record, &contract));
         let (commands, mailbox) = mpsc::channel(MAILBOX);
@@ -108,7 +108,7 @@ impl Plugin {
         let snapshot = Snapshot::broken(record.name, &record.error);
         Plugin {
             snapshot: watch::channel(snapshot).1,
-            log: Arc::default(),
+            log: Arc::new(PluginLog::new("")),
             calls: Counters::default(),
             body: Body::Broken(record.error),
         }

@@ -101,7 +101,7 @@ pub(super) fn check_root(settings: &Settings, root: &str, write: bool) -> Result
 /// A secret must be a file that only we can read.
 fn check_secret(path: &std::path::Path, name: &str) -> Result<(), Error> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    let put = format!("put it there: install -m 600 FILE {}", path.display());
+    let put = format!("put it there: install -D -m 600 FILE {}", path.display());
     let refuse = |what: String| Err(Error::new(Kind::PermissionDenied, what, put.clone()));
     match std::fs::symlink_metadata(path) {
         Err(cause) => refuse(format!("the granted secret {name:?} is not there: {cause}")),

@@ -20,7 +20,7 @@ use super::preparation::{Surroundings, prepare};
 use crate::contract::Contract;
 use crate::launcher::{Launcher, Running};
 use crate::registry::Record;
-use crate::relay::{Bounds, End, Failure, Link, LogRing, shown};
+use crate::relay::{Bounds, End, Failure, Link, PluginLog, shown};
 
 /// From the launch to the end of the handshake (DESIGN §9).
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(15);
@@ -48,15 +48,8 @@ pub(crate) struct Session {
     pidfd: AsyncFd<OwnedFd>,
     exit: Exit,
     launcher: Arc<Launcher>,
-    log: Arc<LogRing>,
+    log: Arc<PluginLog>,
     name: String,
-}
-
-/// How an instance ended by itself.
-pub(crate) struct Ended {
-    pub(crate) status: ExitStatus,
-    /// The error that its calls got.
-    pub(crate) error: Error,
 }
 
 /// The exit status, once the launcher has told it.
@@ -111,7 +104,7 @@ impl Session {
         surroundings: &Surroundings,
         record: &Record,
         contract: &Contract,
-        log: Arc<LogRing>,
+        log: Arc<PluginLog>,
     ) -> Result<Session, Error> {
         let instance = crate::identifier()?;
         let launch = prepare(surroundings, record, contract, &instance).await?;
@@ -247,8 +240,8 @@ impl Session {
         })
     }
 
-    /// Resolves when the instance ends by itself; every call of it has its answer then.
-    pub(crate) async fn ended(&mut self) -> Ended {
+    /// Resolves when the instance ends by itself, with the error that every call of it got.
+    pub(crate) async fn ended(&mut self) -> Error {
         let end = tokio::select! {
             end = self.link.ended() => end,
             // The process is gone; what it wrote before is read until its stdout ends, which the launcher's kill brings.
@@ -272,7 +265,7 @@ impl Session {
         };
         let error = with_tail(error, status, &self.log.tail(TAIL));
         self.link.fail_all(&error);
-        Ended { status, error }
+        error
     }
 
     /// `shutdown`, end of file, SIGTERM, the whole cgroup: each with its time.

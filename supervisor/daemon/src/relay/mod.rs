@@ -2,6 +2,7 @@
 //!
 //! Ids are ours alone: a caller never sees one, and a plugin can answer only what it was asked.
 
+mod log;
 mod reader;
 mod stderr;
 mod writer;
@@ -19,11 +20,11 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use stderr::LogRing;
+pub(crate) use log::PluginLog;
 
 /// What a plugin wrote, fit for a message and cut to 1 KiB.
 pub(crate) fn shown(text: &str) -> String {
-    stderr::printable(text.as_bytes(), 1024)
+    log::printable(text.as_bytes(), 1024)
 }
 
 /// Frames that wait for the plugin to read them: this many times `frame_max`, in bytes.
@@ -72,6 +73,7 @@ struct Shared {
     /// The queue has something, or is closed.
     queued: Notify,
     ended: watch::Sender<Option<End>>,
+    log: Arc<PluginLog>,
     log_drained: watch::Sender<bool>,
 }
 
@@ -103,7 +105,7 @@ impl Link {
         plugin: &str,
         bounds: Bounds,
         stdio: [OwnedFd; 3],
-        log: Arc<LogRing>,
+        log: Arc<PluginLog>,
     ) -> Result<Link, Error> {
         let failed =
             |cause: std::io::Error| Error::internal(format!("cannot watch the plugin's pipes: {cause}"));
@@ -117,12 +119,13 @@ impl Link {
             state: Mutex::default(),
             queued: Notify::new(),
             ended: watch::channel(None).0,
+            log,
             log_drained: watch::channel(false).0,
         });
         let tasks = vec![
             tokio::spawn(reader::run(Arc::clone(&shared), stdout)),
             tokio::spawn(writer::run(Arc::clone(&shared), stdin)),
-            tokio::spawn(stderr::run(Arc::clone(&shared), stderr, log)),
+            tokio::spawn(stderr::run(Arc::clone(&shared), stderr)),
         ];
         Ok(Link { shared, tasks })
     }
@@ -136,7 +139,9 @@ impl Link {
         invocation: Option<&str>,
         deadline: Instant,
     ) -> Result<Box<RawValue>, Failure> {
-        let (id, answer) = self.enqueue(method, params).map_err(|error| Failure::Ours(Box::new(error)))?;
+        let (id, answer) = self
+            .enqueue(method, params, invocation.is_some())
+            .map_err(|error| Failure::Ours(Box::new(error)))?;
         let mut guard = Cancel { shared: &self.shared, id, invocation, reason: "caller gone", armed: true };
         match timeout_at(deadline, answer).await {
             Ok(Ok(outcome)) => {
@@ -210,13 +215,15 @@ impl Link {
         &self,
         method: &str,
         params: &(impl Serialize + ?Sized),
+        is_call: bool,
     ) -> Result<(u64, oneshot::Receiver<Outcome>), Error> {
         let Bounds { frame_max, in_flight } = self.shared.bounds;
         let mut state = self.shared.lock();
         if let Some(error) = &state.closed {
             return Err(error.clone());
         }
-        if state.pending.len() >= in_flight {
+        // Our own requests, `shutdown` above all, must reach a plugin that is busy.
+        if is_call && state.pending.len() >= in_flight {
             return Err(Error::new(
                 Kind::Busy,
                 format!(

@@ -8,6 +8,7 @@ use plugind_protocol::{Error, Kind};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
+use tracing::Level;
 
 use super::{End, Failure, Queued, Shared};
 
@@ -16,9 +17,6 @@ const JUNK_MAX: u32 = 64;
 
 /// How much is read at once.
 const READ: usize = 64 * 1024;
-
-/// A `log` message of a plugin is cut to this many bytes.
-const LOG_MAX: usize = 4096;
 
 /// Reads until the stdout is closed or breaks the protocol.
 pub(super) async fn run(shared: Arc<Shared>, mut stdout: pipe::Receiver) {
@@ -131,11 +129,13 @@ fn notice(shared: &Shared, message: &Envelope<'_>) {
     let Some(log) = message.params.and_then(|params| serde_json::from_str::<Log>(params.get()).ok()) else {
         return;
     };
-    let text = super::stderr::printable(log.message.as_bytes(), LOG_MAX);
-    match log.level.as_deref() {
-        Some("error") => tracing::error!(PLUGIND_PLUGIN = shared.plugin, "{text}"),
-        Some("warn" | "warning") => tracing::warn!(PLUGIND_PLUGIN = shared.plugin, "{text}"),
-        Some("debug" | "trace") => tracing::debug!(PLUGIND_PLUGIN = shared.plugin, "{text}"),
-        _ => tracing::info!(PLUGIND_PLUGIN = shared.plugin, "{text}"),
+    let level = match log.level.as_deref() {
+        Some("error") => Level::ERROR,
+        Some("warn" | "warning") => Level::WARN,
+        Some("debug" | "trace") => Level::DEBUG,
+        _ => Level::INFO,
+    };
+    for line in log.message.lines() {
+        shared.log.add(level, line.as_bytes(), false);
     }
 }

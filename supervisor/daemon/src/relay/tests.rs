@@ -38,7 +38,7 @@ fn link() -> (Arc<Link>, Peer) {
     let (stdout, stdout_inside) = std::io::pipe().unwrap();
     let (stderr, stderr_inside) = std::io::pipe().unwrap();
     let ours = [OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)];
-    let link = Link::new("peer", BOUNDS, ours, Arc::default()).unwrap();
+    let link = Link::new("peer", BOUNDS, ours, Arc::new(PluginLog::new("peer"))).unwrap();
     let input = BufReader::new(pipe::Receiver::from_owned_fd(stdin_inside.into()).unwrap()).lines();
     let output = pipe::Sender::from_owned_fd(stdout_inside.into()).unwrap();
     (Arc::new(link), Peer { input, output, _stderr: stderr_inside })
@@ -139,6 +139,16 @@ async fn more_calls_than_in_flight_are_busy_and_never_wait() {
         peer.line().await;
     }
     assert_eq!(kind(call(&link, 5)).await, (Kind::Busy, true));
+    let shutdown = {
+        let link = Arc::clone(&link);
+        tokio::spawn(async move {
+            link.request("shutdown", &json!({}), None, Instant::now() + Duration::from_secs(20)).await
+        })
+    };
+    let request = peer.line().await;
+    assert_eq!(request["method"], "shutdown", "a busy plugin is still asked to end");
+    peer.answer(&request, json!({})).await;
+    assert_eq!(result(shutdown).await, "{}");
     for call in calls {
         call.abort();
     }
