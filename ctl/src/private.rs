@@ -64,7 +64,9 @@ fn check_user() -> Result<(), Error> {
     if nix::unistd::geteuid().is_root() {
         return Err(plugind_config::refuse_root());
     }
-    plugind_config::directories::runtime().map(drop)
+    plugind_config::directories::runtime()?;
+    plugind_config::Settings::load()?;
+    Ok(())
 }
 
 async fn connect(stream: UnixStream, deadline: Duration) -> Result<Client, Error> {

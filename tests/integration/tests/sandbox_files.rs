@@ -269,4 +269,12 @@ fn the_state_is_closed_to_other_users() {
     let record = state.join("registry").join(format!("{}.json", plugin.name()));
     assert_eq!(fs::metadata(&record).unwrap().permissions().mode() & 0o7777, 0o600);
     Outside::tester().probe(&read(&record)).allowed();
+    let socket = PathBuf::from(user::runtime_dir()).join("plugind/launcher.sock");
+    let modes = [socket.as_path(), socket.parent().unwrap()]
+        .map(|path| fs::metadata(path).unwrap().permissions().mode());
+    assert_eq!(
+        modes.map(|mode| mode & 0o7777),
+        [0o600, 0o700],
+        "who reaches the launcher's socket starts plugins"
+    );
 }

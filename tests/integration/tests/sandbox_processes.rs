@@ -1,9 +1,13 @@
 //! Processes: whom a plugin sees and reaches, and what is left when it stops.
 #![cfg(feature = "stage")]
 
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+
 use nix::errno::Errno;
+use plugind_integration::bundle::repository;
 use plugind_integration::installed::Process;
-use plugind_integration::{Bundle, Installed, Outside, Report, ctl, run, scopes, until, user};
+use plugind_integration::{Bundle, Installed, Outcome, Outside, Report, ctl, run, scopes, until, user};
 use plugind_protocol::Kind;
 use serde_json::{Value, json};
 
@@ -109,6 +113,40 @@ fn other_processes_cannot_be_traced() {
     python
         .python("import os; child = os.fork() or os._exit(7); result = os.waitpid(child, 0)[1] >> 8")
         .allowed();
+}
+
+#[test]
+fn shared_memory_of_the_host_is_not_there() {
+    let plugin = Installed::new(Bundle::python());
+    let made = Outcome::of(user::as_tester("ipcmk").args(["--shmem", "4096"]));
+    made.success();
+    let id = made.stdout.trim().rsplit(' ').next().unwrap().to_owned();
+    let listed = |text: &str| text.lines().skip(1).any(|line| line.split_whitespace().nth(1) == Some(&id));
+    let outside = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let inside = plugin.python("result = open('/proc/sysvipc/shm').read()");
+    Outcome::of(user::as_tester("ipcrm").args(["--shmem-id", &id])).success();
+    assert!(listed(&outside), "{outside}");
+    assert_eq!(inside.allowed().as_str().unwrap().lines().count(), 1, "nothing but the heading: {inside:?}");
+    let own = "segment = libc.shmget(0, 4096, 0o1600)\n\
+               result = len(open('/proc/sysvipc/shm').readlines())";
+    assert_eq!(plugin.python(own).allowed(), &json!(2));
+}
+
+#[test]
+fn no_daemon_runs_as_root() {
+    for program in ["plugind", "plugind-launcher"] {
+        let refused = Outcome::of(&mut Command::new(format!("/usr/libexec/plugind/{program}")));
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("root"), "{refused:?}");
+        let unit =
+            std::fs::metadata(format!("/proc/{}", service_pid(&format!("{program}.service")))).unwrap();
+        assert_eq!(unit.uid(), user::tester().uid.as_raw());
+    }
+    let example = repository().join("examples/textstats");
+    let words = ["-o", "json", "run", example.to_str().unwrap(), "count", "--args", r#"{"text":"x"}"#];
+    let error = Outcome::of(Command::new("pluginctl").args(words)).error();
+    assert!(error.message.contains("root"), "{error}");
+    Outcome::of(user::as_tester("pluginctl").args(words)).success();
 }
 
 /// Leaves orphans of every kind behind and gives all the processes of the scope.

@@ -218,7 +218,10 @@ fn without_a_bus_or_a_user_manager_on_it_the_missing_one_is_named() {
 #[test]
 fn nothing_runs_as_root() {
     let mut pluginctl = Command::new("pluginctl");
-    pluginctl.args(["-o", "json", "run"]).arg(repository().join("target/bundles/hostile")).arg("hostile.echo");
+    pluginctl
+        .args(["-o", "json", "run"])
+        .arg(repository().join("target/bundles/hostile"))
+        .arg("hostile.echo");
     let error = Outcome::of(&mut pluginctl).fails(Kind::PermissionDenied);
     assert!(error.message.contains("does not run as root"), "{error:?}");
     for program in ["plugind", "plugind-launcher"] {
