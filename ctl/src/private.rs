@@ -105,6 +105,8 @@ struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    /// Ignored, as a careless parent may have left it, SIGCHLD would take the exit statuses of our children away.
+    _child: Signal,
 }
 
 impl Interrupts {
@@ -115,6 +117,7 @@ impl Interrupts {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hangup: listen(SignalKind::hangup())?,
+            _child: listen(SignalKind::child())?,
         })
     }
 

@@ -6,13 +6,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use plugind_protocol::{Error, Kind};
 use serde::Deserialize;
 
 /// The system's file.
 pub const SYSTEM_FILE: &str = "/etc/plugind/plugind.toml";
+
+/// What is below these is no file of anybody's.
+const SPECIAL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// A configuration file is never larger (bytes); a larger one is not one of ours.
 const FILE_MAX: u64 = 1 << 20;
@@ -158,6 +161,23 @@ impl Settings {
         Ok(settings)
     }
 
+    /// A plugin that may write to a root could make another one that lies within it lead elsewhere, by a symbolic link.
+    fn check_overlaps(&self, file: &Path) -> Result<(), SettingsError> {
+        for (name, root) in &self.roots {
+            let within = self.roots.iter().find(|(other, inner)| {
+                *other != name
+                    && inner.path.starts_with(&root.path)
+                    && (root.access, inner.access) > (Access::Read, Access::Read)
+            });
+            if let Some((inner, _)) = within {
+                let cause =
+                    format!("roots.{inner}: lies within roots.{name}, and one of them may be written to");
+                return Err(SettingsError::Malformed { path: file.to_owned(), cause });
+            }
+        }
+        Ok(())
+    }
+
     fn merge(&mut self, fragment: Fragment, file: &Path) -> Result<(), SettingsError> {
         let wrong = |cause: String| SettingsError::Malformed { path: file.to_owned(), cause };
         if let Some(enforcement) = fragment.enforcement {
@@ -176,12 +196,17 @@ impl Settings {
             if !is_root_name(&name) {
                 return Err(wrong(format!("roots.{name}: a root's name is [a-z0-9][a-z0-9_-]{{0,63}}")));
             }
-            if !root.path.is_absolute() || root.path == Path::new("/") {
-                return Err(wrong(format!("roots.{name}.path: must be an absolute path below /")));
+            if !is_plain(&root.path) || root.path == Path::new("/") {
+                return Err(wrong(format!(
+                    "roots.{name}.path: must be an absolute path below /, with no . or .."
+                )));
+            }
+            if let Some(special) = SPECIAL.iter().find(|special| root.path.starts_with(special)) {
+                return Err(wrong(format!("roots.{name}.path: {special} is the kernel's, and no plugin's")));
             }
             self.roots.insert(name, root);
         }
-        Ok(())
+        self.check_overlaps(file)
     }
 }
 
@@ -206,10 +231,15 @@ fn parse(text: &str, path: &Path) -> Result<Fragment, SettingsError> {
 }
 
 fn is_plain_below_usr(path: &Path) -> bool {
-    path.starts_with("/usr")
-        && path
-            .components()
-            .all(|part| !matches!(part, std::path::Component::ParentDir | std::path::Component::CurDir))
+    path.starts_with("/usr") && is_plain(path)
+}
+
+/// Absolute, and written without `.` and `..`.
+fn is_plain(path: &Path) -> bool {
+    let written: PathBuf = path.components().collect();
+    path.is_absolute()
+        && written.as_os_str().len() == path.as_os_str().len()
+        && path.components().all(|part| !matches!(part, Component::ParentDir | Component::CurDir))
 }
 
 fn is_root_name(name: &str) -> bool {
@@ -248,6 +278,31 @@ mod tests {
         assert!(settings("[roots.docs]\npath = \"srv\"\n").is_err());
         assert!(settings("[roots.docs]\npath = \"/\"\n").is_err());
         assert!(settings("[roots.\"../x\"]\npath = \"/srv\"\n").is_err());
+    }
+
+    #[test]
+    fn a_root_within_one_that_can_be_written_is_refused() {
+        let nested = |outer: &str, inner: &str| {
+            settings(&format!(
+                "[roots.a]\npath = \"/srv/a\"\naccess = \"{outer}\"\n[roots.b]\npath = \"/srv/a/b\"\naccess = \"{inner}\"\n"
+            ))
+        };
+        assert!(nested("read", "read").is_ok());
+        for (outer, inner) in [("write", "read"), ("read", "write"), ("write", "write")] {
+            let error = nested(outer, inner).unwrap_err().to_string();
+            assert!(error.contains("roots.b") && error.contains("roots.a"), "{error}");
+        }
+        assert!(
+            settings("[roots.a]\npath = \"/srv/a\"\n[roots.b]\npath = \"/srv/ab\"\naccess = \"write\"\n")
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_path_that_is_not_written_out_plainly_is_refused() {
+        for path in ["/srv/../etc", "/srv/./a", "/srv//a", "/srv/a/", "/proc/1", "/sys", "/dev/shm"] {
+            assert!(settings(&format!("[roots.a]\npath = \"{path}\"\n")).is_err(), "{path}");
+        }
     }
 
     #[test]

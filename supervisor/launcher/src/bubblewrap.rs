@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -54,13 +55,16 @@ pub(crate) struct Root<'a> {
 }
 
 /// bubblewrap's arguments, and the files that they name by number and that must be inherited.
+///
+/// All but the first two are in a file: everybody can read a command line, the plugin's own `/proc/1/cmdline` included,
+/// and these name the host's folders and the values of granted variables.
 pub(crate) struct Arguments {
-    pub(crate) argv: Vec<OsString>,
-    pub(crate) files: Vec<OwnedFd>,
+    pub(crate) argv: [OsString; 3],
+    files: Vec<OwnedFd>,
 }
 
 impl Root<'_> {
-    /// The arguments up to and including `--`.
+    /// The arguments up to `--`.
     ///
     /// Every namespace is named: `--unshare-all` means the `-try` forms for user and cgroup namespaces, which silently
     /// weaken where they are refused. No `--die-with-parent`: it is bound to a thread and eats the plugin's SIGTERM;
@@ -103,8 +107,7 @@ impl Root<'_> {
         argv.bind("--ro-bind", self.helper, Path::new(HELPER));
         argv.option("--remount-ro", ["/"]);
         argv.option("--chdir", ["/plugin"]);
-        argv.flag("--");
-        Ok(Arguments { argv: argv.0, files })
+        Arguments::new(&argv.0, files)
     }
 
     /// `/usr` and the names that point into it.
@@ -129,7 +132,7 @@ impl Root<'_> {
         argv.option("--perms", ["0755"]);
         argv.option("--dir", ["/etc"]);
         for (path, text) in FILES {
-            let file = in_memory(text)?;
+            let file = in_memory(text.as_bytes())?;
             argv.option("--perms", ["0444"]);
             argv.option("--file", [&file.as_raw_fd().to_string(), path]);
             files.push(file);
@@ -149,6 +152,18 @@ impl Root<'_> {
 }
 
 impl Arguments {
+    fn new(options: &[OsString], mut files: Vec<OwnedFd>) -> io::Result<Arguments> {
+        let mut text = Vec::new();
+        for option in options {
+            text.extend_from_slice(option.as_bytes());
+            text.push(0);
+        }
+        let file = in_memory(&text)?;
+        let argv = ["--args".into(), file.as_raw_fd().to_string().into(), "--".into()];
+        files.push(file);
+        Ok(Arguments { argv, files })
+    }
+
     /// The descriptors that bubblewrap must inherit.
     pub(crate) fn inherited(&self) -> Vec<BorrowedFd<'_>> {
         self.files.iter().map(AsFd::as_fd).collect()
@@ -174,10 +189,10 @@ impl Argv {
     }
 }
 
-fn in_memory(text: &str) -> io::Result<OwnedFd> {
+fn in_memory(text: &[u8]) -> io::Result<OwnedFd> {
     use nix::sys::memfd::{MFdFlags, memfd_create};
-    let mut file = File::from(memfd_create(c"plugind-etc", MFdFlags::MFD_CLOEXEC)?);
-    file.write_all(text.as_bytes())?;
+    let mut file = File::from(memfd_create(c"plugind", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(text)?;
     file.rewind()?;
     Ok(file.into())
 }

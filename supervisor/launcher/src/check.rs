@@ -45,7 +45,7 @@ pub(crate) fn launch(
     }
     let mut mounts = Vec::new();
     for mount in &launch.mounts {
-        mounts.push(root(&mount.root, mount.write, settings)?);
+        mounts.push(root(&mount.root, mount.write, directories, settings)?);
     }
     for secret in &launch.secrets {
         word("secret", secret)?;
@@ -145,7 +145,12 @@ fn limits(launch: &Launch) -> Result<(), Error> {
     Ok(())
 }
 
-fn root(name: &str, write: bool, settings: &Settings) -> Result<(PathBuf, PathBuf, bool), Error> {
+fn root(
+    name: &str,
+    write: bool,
+    directories: &Directories,
+    settings: &Settings,
+) -> Result<(PathBuf, PathBuf, bool), Error> {
     word("root", name)?;
     let Some(root) = settings.roots.get(name) else {
         return Err(Error::new(
@@ -161,7 +166,29 @@ fn root(name: &str, write: bool, settings: &Settings) -> Result<(PathBuf, PathBu
             format!("set access = \"write\" below [roots.{name}] in plugind.toml"),
         ));
     }
+    let changed = |how: String| {
+        Error::new(
+            Kind::PermissionDenied,
+            format!("the root {name:?} cannot be used: {how}"),
+            format!("write the path below [roots.{name}] in plugind.toml without symbolic links"),
+        )
+    };
+    // bubblewrap follows links in what it binds.
+    match root.path.canonicalize() {
+        Ok(real) if real == root.path && real.is_dir() => {}
+        Ok(real) if real == root.path => return Err(changed(format!("{} is not a folder", real.display()))),
+        Ok(real) => return Err(changed(format!("{} leads to {}", root.path.display(), real.display()))),
+        Err(cause) => return Err(changed(format!("{}: {cause}", root.path.display()))),
+    }
+    if real_overlap(&root.path, directories.state()) {
+        return Err(changed("it holds plugind's own state, or is within it".to_owned()));
+    }
     Ok((root.path.clone(), Path::new("/workspace").join(name), write))
+}
+
+fn real_overlap(root: &Path, state: &Path) -> bool {
+    let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+    root.starts_with(&state) || state.starts_with(root)
 }
 
 #[cfg(test)]

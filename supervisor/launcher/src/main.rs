@@ -25,6 +25,7 @@ use std::sync::Arc;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use plugind_config::{Directories, Settings, service};
 use plugind_protocol::{Error, Kind};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::launch::Launcher;
 use crate::packet::PacketSocket;
@@ -43,6 +44,9 @@ fn main() -> ExitCode {
 }
 
 async fn serve(options: Options) -> Result<(), Error> {
+    // Ignored, as a careless parent may have left it, it would take the exit statuses of children away.
+    let _child = signal(SignalKind::child())
+        .map_err(|cause| Error::internal(format!("cannot wait for children: {cause}")))?;
     let directories = match options.state {
         Some(state) => Directories::at(state),
         None => Directories::of_user()?,

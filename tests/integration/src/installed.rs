@@ -55,6 +55,17 @@ impl Installed {
         list[0].clone()
     }
 
+    /// The Landlock ABI in force, as `status` shows it. It must be running.
+    pub fn landlock_abi(&self) -> u32 {
+        let status = self.status();
+        let layers = status["sandbox"].as_array().expect("layers");
+        let landlock = layers.iter().find(|layer| layer["layer"] == "landlock").expect("it runs");
+        let text = landlock["text"].as_str().expect("text");
+        let digits: String =
+            text.trim_start_matches("ABI ").chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_else(|_| panic!("no ABI in {text:?}"))
+    }
+
     /// The plugin's own process, as this machine numbers it. It must be running.
     pub fn pid(&self) -> u64 {
         let pid = self.status()["main_pid"].as_u64().expect("main_pid");
@@ -64,11 +75,7 @@ impl Installed {
 
     /// Every process of its scope. It must be running.
     pub fn processes(&self) -> Vec<Process> {
-        let cgroup = self.status()["control_group"].as_str().expect("control_group").to_owned();
-        assert!(!cgroup.is_empty(), "{} does not run", self.name());
-        let text =
-            std::fs::read_to_string(format!("/sys/fs/cgroup{cgroup}/cgroup.procs")).expect("its cgroup");
-        text.lines().filter_map(|pid| Process::find(pid.parse().expect("a PID"))).collect()
+        Process::all_of(self.status()["control_group"].as_str().expect("control_group"))
     }
 }
 
@@ -101,6 +108,14 @@ impl Process {
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let state = fields.first()?.chars().next()?;
         Some(Process { pid, name: name.to_owned(), state, started: fields.get(19)?.parse().ok()? })
+    }
+
+    /// Every process of a plugin's cgroup, as `status` names that. The plugin must be running.
+    pub fn all_of(control_group: &str) -> Vec<Process> {
+        assert!(!control_group.is_empty(), "it does not run");
+        let procs = std::fs::read_to_string(format!("/sys/fs/cgroup{control_group}/cgroup.procs"));
+        let procs = procs.expect("its cgroup");
+        procs.lines().filter_map(|pid| Process::find(pid.parse().expect("a PID"))).collect()
     }
 
     /// Whether it has not ended. A zombie has.

@@ -173,6 +173,12 @@ impl Plugind {
         self.folder.join("bus")
     }
 
+    /// What its services have written to their log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
     /// The state directory.
     #[must_use]
     pub fn state(&self) -> PathBuf {
@@ -228,7 +234,7 @@ impl Drop for Plugind {
         end(&mut self.launcher);
         end(&mut self.dbus);
         if std::thread::panicking() {
-            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            let log = self.log();
             let lines: Vec<String> = log.lines().map(|line| line.chars().take(300).collect()).collect();
             eprintln!("the end of its log:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
         }

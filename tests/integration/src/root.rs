@@ -19,8 +19,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// A root named `docs` with a few files, that may be granted as far as `access` says; its folder `below` is the
-    /// root `inner`, for reading.
+    /// A root named `docs` with a few files, that may be granted as far as `access` says.
     pub fn new(name: &str, access: &str) -> Root {
         let folder = PathBuf::from(format!("/tmp/root-{name}-{}", std::process::id()));
         let root = folder.join("docs");
@@ -31,14 +30,19 @@ impl Root {
         symlink("../beside", root.join("way-up")).expect("the root's folder");
         let configuration = folder.join("plugind");
         fs::create_dir(&configuration).expect("the root's folder");
-        let text = format!(
-            "[roots.docs]\npath = \"{0}\"\naccess = \"{access}\"\n[roots.inner]\npath = \"{0}/below\"\n",
-            root.display()
-        );
+        let text = format!("[roots.docs]\npath = \"{}\"\naccess = \"{access}\"\n", root.display());
         fs::write(configuration.join("plugind.toml"), text).expect("the root's folder");
         let root = Root { configured: format!("XDG_CONFIG_HOME={}", folder.display()), folder };
         give(&root.folder);
         root
+    }
+
+    /// Adds another root to the configuration.
+    pub fn configure(&self, name: &str, path: &Path) {
+        let file = self.folder.join("plugind/plugind.toml");
+        let mut text = fs::read_to_string(&file).expect("the configuration");
+        text.push_str(&format!("[roots.{name}]\npath = \"{}\"\n", path.display()));
+        fs::write(&file, text).expect("the configuration");
     }
 
     /// A file of the root.

@@ -22,11 +22,11 @@ const MIB: u64 = 1 << 20;
 type Spoil = fn(&Path);
 
 fn chmod(path: PathBuf, mode: u32) {
-    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
 }
 
 fn sparse(path: PathBuf, size: u64) {
-    File::create(&path).and_then(|file| file.set_len(size)).unwrap();
+    File::create(&path).and_then(|file| file.set_len(size)).expect("a file with a hole");
     chmod(path, 0o644);
 }
 
@@ -34,7 +34,7 @@ fn sparse(path: PathBuf, size: u64) {
 fn a_folder_with_an_entry_that_could_change_hands_is_refused() {
     let folders: &[(&str, Spoil)] = &[
         ("bin/hostile-plugin can be written by its group", |dir| {
-            chmod(dir.join("bin/hostile-plugin"), 0o775)
+            chmod(dir.join("bin/hostile-plugin"), 0o775);
         }),
         ("plugin.json can be written by everybody", |dir| chmod(dir.join("plugin.json"), 0o646)),
         ("bin can be written by its group", |dir| chmod(dir.join("bin"), 0o775)),

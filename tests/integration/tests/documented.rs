@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files whose every test is about a promise.
-const FIXTURES: [&str; 8] = [
+const FIXTURES: [&str; 10] = [
+    "limits",
+    "logs",
     "permissions",
     "persistence",
     "roots",

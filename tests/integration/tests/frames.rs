@@ -147,3 +147,17 @@ fn a_flood_of_log_frames_costs_no_memory() {
     assert!(growth <= BOUND, "{} MiB", growth >> 20);
     plugind.unharmed();
 }
+
+#[test]
+fn a_flood_is_left_out_of_the_journal_and_said_so_once_in_a_while() {
+    let plugind = Plugind::new();
+    let outcome = plugind.attempt(&Bundle::hostile(), "flood-stderr", &json!({"bytes": 32 << 20}));
+    assert_eq!(outcome.json(), json!({}));
+    let log = plugind.log();
+    let announced = log.lines().filter(|line| line.contains("faster than")).count();
+    assert!((1..=10).contains(&announced), "announced {announced} times");
+    // 32,768 lines were written; 1,000 pass at once and 100 a second.
+    let passed = log.lines().filter(|line| line.contains("flood ")).count();
+    assert!((500..5000).contains(&passed), "{passed} lines passed");
+    plugind.unharmed();
+}

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 const RAW_CALL: &str = env!("CARGO_BIN_EXE_raw-call");
 
+/// What a test does to a good manifest.
+type Change = fn(&mut Value);
+
 /// Refused by `pluginctl`, and by the supervisor where the bundle comes past it.
 fn refused(plugind: &Plugind, bundle: &Bundle, kind: Kind, said: &str) {
     for outcome in [
@@ -48,14 +51,14 @@ fn another_digest_than_the_expected_one_is_refused() {
 #[test]
 fn a_manifest_with_an_unknown_field_is_refused_wherever_the_field_stands() {
     let plugind = Plugind::new();
-    let fields: [fn(&mut Value); 6] = [
+    let fields: [Change; 6] = [
         |manifest| manifest["colour"] = "red".into(),
         |manifest| manifest["commands"][0]["colour"] = "red".into(),
         |manifest| manifest["resources"] = json!({"colour": "red"}),
         |manifest| manifest["lifecycle"]["colour"] = "red".into(),
         |manifest| manifest["permissions"] = json!({"colour": "red"}),
         |manifest| {
-            manifest["permissions"] = json!({"mounts": [{"root": "a", "access": "read", "colour": 1}]})
+            manifest["permissions"] = json!({"mounts": [{"root": "a", "access": "read", "colour": 1}]});
         },
     ];
     for change in fields {
@@ -66,7 +69,7 @@ fn a_manifest_with_an_unknown_field_is_refused_wherever_the_field_stands() {
 #[test]
 fn a_manifest_that_says_something_twice_or_wrongly_is_refused() {
     let plugind = Plugind::new();
-    let changes: [(&str, fn(&mut Value)); 9] = [
+    let changes: [(&str, Change); 9] = [
         ("echo", |manifest| {
             let command = manifest["commands"][1].clone();
             manifest["commands"].as_array_mut().unwrap().push(command);

@@ -10,7 +10,7 @@ use serde_json::json;
 /// Runs a command where these system calls fail: pairs as `fault-errno` takes them.
 fn with_faults(faults: &[&str]) -> Outcome {
     let program = repository().join("target/hostile/fault-errno");
-    let mut outer = vec![program.to_str().unwrap()];
+    let mut outer = vec![program.to_str().expect("UTF-8")];
     outer.extend(faults);
     outer.push("--");
     attempt(&outer)

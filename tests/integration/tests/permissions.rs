@@ -1,5 +1,6 @@
 //! Permissions: without a grant nothing, with one exactly that, and nothing after it was revoked.
 #![cfg(feature = "stage")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,10 +16,6 @@ use serde_json::{Value, json};
 
 fn list(path: &str) -> Value {
     json!({"what": "list-dir", "path": path})
-}
-
-fn read(path: &str) -> Value {
-    json!({"what": "read-path", "path": path})
 }
 
 /// A secret of the installed plugind, removed when dropped.

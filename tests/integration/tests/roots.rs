@@ -1,5 +1,6 @@
 //! Roots of the configuration: what a plugin does below `/workspace`, and that it stays there.
 #![cfg(feature = "stage")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -74,27 +75,28 @@ fn links_in_a_root_lead_nowhere_outside_it() {
 }
 
 /// A root that lies in another can be exchanged by who may write that one.
+/// A plugin that may write to the outer one could put a link to anywhere in the inner one's place.
 #[test]
 fn a_root_within_a_root_cannot_be_made_to_lead_elsewhere() {
     let root = Root::new("nested", "write");
-    fs::write(root.path("below/file"), "in the inner root").unwrap();
-    let mounts = json!([{"root": "docs", "access": "write"}, {"root": "inner", "access": "read"}]);
-    let bundle = Bundle::python().asking(json!({"mounts": mounts}));
-    let python = |code: &str| {
-        let grants = ["mount:docs:write", "mount:inner:read"];
-        root.run(&bundle, "probe", &json!({"code": code}), &grants)
-    };
-    let listed = "import os; result = os.listdir('/workspace/inner')";
-    assert_eq!(Report::of(&python(listed)).allowed(), &json!(["file"]));
-    let elsewhere = user::tester().dir;
-    let exchange = format!(
-        "import os\nos.rename('/workspace/docs/below', '/workspace/docs/away')\n\
-         os.symlink('{}', '/workspace/docs/below')",
-        elsewhere.display()
-    );
-    Report::of(&python(&exchange)).allowed();
-    let error = python(listed).fails(Kind::PermissionDenied);
-    assert!(error.message.contains("inner"), "{error}");
+    let bundle = Bundle::hostile();
+    assert_eq!(root.run(&bundle, "echo", &json!(1), &[]).json(), 1);
+    root.configure("inner", &root.path("below"));
+    let error = root.run(&bundle, "echo", &json!(1), &[]).fails(Kind::Unavailable);
+    assert!(error.message.contains("roots.inner") && error.message.contains("roots.docs"), "{error}");
+}
+
+#[test]
+fn a_root_that_leads_elsewhere_by_a_link_is_refused() {
+    let root = Root::new("link", "read");
+    let elsewhere = root.path("../elsewhere");
+    std::os::unix::fs::symlink(user::tester().dir, &elsewhere).unwrap();
+    let elsewhere = elsewhere.parent().unwrap().canonicalize().unwrap().join("elsewhere");
+    root.configure("linked", &elsewhere);
+    let bundle = Bundle::hostile().asking(json!({"mounts": [{"root": "linked", "access": "read"}]}));
+    let error = root.run(&bundle, "echo", &json!(1), &["mount:linked:read"]).fails(Kind::PermissionDenied);
+    assert!(error.message.contains("linked") && error.message.contains("leads to"), "{error}");
+    assert_eq!(root.run(&bundle, "echo", &json!(1), &[]).json(), 1);
 }
 
 /// A program of the operator's with this bit would run as the operator for every user of the machine.

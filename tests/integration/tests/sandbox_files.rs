@@ -1,5 +1,6 @@
 //! Files: what of the host's a plugin finds, and what it can write and execute.
 #![cfg(feature = "stage")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::fs;

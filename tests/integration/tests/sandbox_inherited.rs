@@ -1,5 +1,6 @@
 //! What a process inherits: a plugin starts with nothing of whoever started it.
 #![cfg(feature = "stage")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

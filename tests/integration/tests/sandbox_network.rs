@@ -1,5 +1,6 @@
 //! Sockets: whom a plugin reaches without a network grant, and what stays shut with one.
 #![cfg(feature = "stage")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
@@ -15,15 +16,6 @@ fn with_network(bundle: Bundle) -> Installed {
     let plugin = Installed::new(bundle.asking(json!({"network": {"mode": "host"}})));
     plugin.permit("grant", &["network:host"]).success();
     plugin
-}
-
-/// The Landlock ABI in force, as `status` shows it for a running plugin.
-fn landlock_abi(plugin: &Installed) -> u32 {
-    let status = plugin.status();
-    let layers = status["sandbox"].as_array().unwrap();
-    let text = layers.iter().find(|layer| layer["layer"] == "landlock").unwrap()["text"].as_str().unwrap();
-    let digits: String = text.trim_start_matches("ABI ").chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or_else(|_| panic!("no ABI in {text:?}"))
 }
 
 fn connect(host: &str, port: u16) -> Value {
@@ -97,7 +89,7 @@ fn landlock_alone_refuses_tcp_without_the_network() {
     let bind = json!({"what": "bind-tcp", "host": "127.0.0.1"});
     granted.probe(&bind).allowed();
     plugin.probe(&json!({"what": "socket-inet"})).allowed();
-    if landlock_abi(&plugin) >= 4 {
+    if plugin.landlock_abi() >= 4 {
         plugin.probe(&bind).denied(&[Errno::EACCES]);
     } else {
         plugin.probe(&bind).allowed();
@@ -118,7 +110,7 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
     let granted = with_network(Bundle::hostile());
     granted.probe(&own).allowed();
     let report = granted.probe(&probe);
-    if landlock_abi(&granted) >= 6 {
+    if granted.landlock_abi() >= 6 {
         report.denied(&[Errno::EPERM]);
     } else {
         report.allowed();

@@ -45,7 +45,7 @@ impl Drop for Done<'_> {
 }
 
 fn exchange(one: &Path, other: &Path) {
-    renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE).unwrap();
+    renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE).expect("an exchange");
 }
 
 /// The same program with another answer.
@@ -62,7 +62,7 @@ fn evil(program: &[u8]) -> Vec<u8> {
 
 /// Where the store keeps a plugin's bundle.
 fn stored(plugind: &Plugind, name: &str) -> PathBuf {
-    let digest = plugind.status(name)["digest"].as_str().unwrap().replace(':', "-");
+    let digest = plugind.status(name)["digest"].as_str().expect("a digest").replace(':', "-");
     plugind.state().join("store").join(digest)
 }
 

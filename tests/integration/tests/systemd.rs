@@ -108,14 +108,14 @@ struct Programs(PathBuf);
 impl Programs {
     fn with_helper(name: &str, helper: &[u8], mode: u32) -> Programs {
         let folder = PathBuf::from(format!("/tmp/programs-{name}-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
+        fs::create_dir(&folder).expect("a new folder in /tmp");
         for program in ["plugind", "plugind-launcher"] {
-            symlink(format!("/usr/libexec/plugind/{program}"), folder.join(program)).unwrap();
+            symlink(format!("/usr/libexec/plugind/{program}"), folder.join(program)).expect("a link");
         }
         let place = folder.join("plugind-sandbox");
-        fs::write(&place, helper).unwrap();
-        fs::set_permissions(place, fs::Permissions::from_mode(mode)).unwrap();
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&place, helper).expect("a helper");
+        fs::set_permissions(place, fs::Permissions::from_mode(mode)).expect("its mode");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("its mode");
         Programs(folder)
     }
 
@@ -147,7 +147,7 @@ fn a_stub_that_is_dead_before_its_scope_is_refused() {
 #[test]
 fn a_stub_that_dies_at_its_open_gate_is_refused() {
     // It reads the gate's byte and ends.
-    let helper = b"#!/bin/sh\nread -r _ <&\"$3\"\nexit 3\n";
+    let helper = b"#!/bin/bash\nread -r -n 1 -u \"$3\"\nexit 3\n";
     let programs = Programs::with_helper("gate", helper, 0o755);
     let error = programs.run(&Bundle::hostile()).fails(Kind::SandboxDenied);
     assert!(error.message.contains("before the plugin's program was reached"), "{error:?}");

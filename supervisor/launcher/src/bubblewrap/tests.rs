@@ -1,5 +1,6 @@
 //! Which bubblewrap is refused, and what is asked of it.
 
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
@@ -18,7 +19,13 @@ fn root(network: bool) -> Root<'static> {
 }
 
 fn words(network: bool) -> Vec<String> {
-    root(network).arguments().unwrap().argv.into_iter().map(|word| word.into_string().unwrap()).collect()
+    let arguments = root(network).arguments().unwrap();
+    assert_eq!(arguments.argv[0], "--args");
+    let mut file = File::from(arguments.files.last().unwrap().try_clone().unwrap());
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    text.split_terminator('\0').map(str::to_owned).collect()
 }
 
 #[test]

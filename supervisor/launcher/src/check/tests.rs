@@ -18,7 +18,9 @@ impl Place {
         let directories = Directories::at(&state);
         fs::create_dir_all(directories.store().join(format!("sha256-{}", "0".repeat(64)))).unwrap();
         let mut settings = Settings::default();
-        let root = plugind_config::Root { path: "/srv/docs".into(), access: Access::Read };
+        let docs = state.with_extension("docs");
+        fs::create_dir_all(&docs).unwrap();
+        let root = plugind_config::Root { path: docs, access: Access::Read };
         settings.roots.insert("docs".into(), root);
         Place { directories, settings, state }
     }
@@ -52,6 +54,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.state);
+        let _ = fs::remove_dir_all(self.state.with_extension("docs"));
     }
 }
 
@@ -59,7 +62,7 @@ impl Drop for Place {
 fn a_good_request_passes_and_paths_are_the_launchers_own() {
     let place = Place::new("good");
     let paths = launch(&place.good(), &place.directories, &place.settings).unwrap();
-    assert_eq!(paths.mounts[0], ("/srv/docs".into(), "/workspace/docs".into(), false));
+    assert_eq!(paths.mounts[0], (place.state.with_extension("docs"), "/workspace/docs".into(), false));
     assert!(paths.bundle.starts_with(&place.state) && paths.data.starts_with(&place.state));
 }
 
@@ -93,4 +96,24 @@ fn an_allowed_interpreter_needs_usr() {
     request.exec = vec!["/usr/bin/python3".into(), "main.py".into()];
     request.usr = true;
     launch(&request, &place.directories, &place.settings).unwrap();
+}
+
+#[test]
+fn a_root_that_leads_elsewhere_by_a_link_is_refused() {
+    let place = Place::new("link");
+    let docs = place.state.with_extension("docs");
+    fs::remove_dir(&docs).unwrap();
+    std::os::unix::fs::symlink("/etc", &docs).unwrap();
+    let error = launch(&place.good(), &place.directories, &place.settings).unwrap_err();
+    assert!(error.message.contains("leads to /etc"), "{error}");
+    fs::remove_file(&docs).unwrap();
+}
+
+#[test]
+fn a_root_around_plugind_s_own_state_is_refused() {
+    let mut place = Place::new("around");
+    let around = place.state.parent().unwrap().to_owned();
+    place.settings.roots.get_mut("docs").unwrap().path = around;
+    let error = launch(&place.good(), &place.directories, &place.settings).unwrap_err();
+    assert!(error.message.contains("own state"), "{error}");
 }

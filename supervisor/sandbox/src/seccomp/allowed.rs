@@ -127,7 +127,6 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "names of files: mounts and Landlock decide which",
         syscalls: syscalls![
             SYS_openat,
-            SYS_openat2,
             SYS_fstat,
             SYS_newfstatat,
             SYS_statx,

@@ -11,6 +11,41 @@ macro_rules! flag {
     };
 }
 
+/// A mode, in the argument of that number, that would make a file run as its owner or group.
+macro_rules! set_id {
+    ($argument:literal) => {
+        &[
+            Case { what: "S_ISUID", tests: &[Test { argument: $argument, is: Is::With(0o4000) }] },
+            Case { what: "S_ISGID", tests: &[Test { argument: $argument, is: Is::With(0o2000) }] },
+        ]
+    };
+}
+
+/// The same where flags, in the argument before the mode, say that a file is made.
+macro_rules! set_id_made {
+    ($flags:literal, $argument:literal) => {
+        &[
+            Case {
+                what: "O_CREAT with S_ISUID",
+                tests: &[
+                    Test { argument: $flags, is: Is::With(word(libc::O_CREAT)) },
+                    Test { argument: $argument, is: Is::With(0o4000) },
+                ],
+            },
+            Case {
+                what: "O_CREAT with S_ISGID",
+                tests: &[
+                    Test { argument: $flags, is: Is::With(word(libc::O_CREAT)) },
+                    Test { argument: $argument, is: Is::With(0o2000) },
+                ],
+            },
+        ]
+    };
+}
+
+/// A program left in a granted folder would run as the operator for every user of the machine.
+const SET_ID: &str = "files that run as their owner or group must not be left behind";
+
 /// Refused whatever the arguments.
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -170,11 +205,29 @@ pub(super) const GUARDS: &[Guard] = &[
             ],
         }],
     },
+    Guard { syscall: one(syscalls![SYS_fchmod]), reason: SET_ID, cases: set_id!(1) },
+    Guard { syscall: one(syscalls![SYS_fchmodat]), reason: SET_ID, cases: set_id!(2) },
+    Guard { syscall: numbered("fchmodat2", 452), reason: SET_ID, cases: set_id!(2) },
+    Guard { syscall: one(syscalls![SYS_mknodat]), reason: SET_ID, cases: set_id!(2) },
+    Guard { syscall: one(syscalls![SYS_openat]), reason: SET_ID, cases: set_id_made!(2, 3) },
+    #[cfg(target_arch = "x86_64")]
+    Guard { syscall: one(syscalls![SYS_chmod]), reason: SET_ID, cases: set_id!(1) },
+    #[cfg(target_arch = "x86_64")]
+    Guard { syscall: one(syscalls![SYS_creat]), reason: SET_ID, cases: set_id!(1) },
+    #[cfg(target_arch = "x86_64")]
+    Guard { syscall: one(syscalls![SYS_mknod]), reason: SET_ID, cases: set_id!(1) },
+    #[cfg(target_arch = "x86_64")]
+    Guard { syscall: one(syscalls![SYS_open]), reason: SET_ID, cases: set_id_made!(1, 2) },
 ];
 
 /// Neither allowed nor refused: as if the kernel did not have them. Every other number is answered alike; these are
 /// the ones worth a word.
 pub(super) const ABSENT: &[Group] = &[
+    Group {
+        reason: "its mode lies in memory that a filter cannot read, so files that run as their owner could not be refused; \
+                 libraries fall back to openat",
+        syscalls: syscalls![SYS_openat2],
+    },
     Group {
         reason: "its flags lie in memory that a filter cannot read, so namespaces could not be refused; \
                  every libc falls back to clone on ENOSYS, and on no other answer",

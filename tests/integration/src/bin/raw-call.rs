@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             println!("{}", text.expect("a reply of plugind"));
             ExitCode::SUCCESS
         }
-        Err(cause) => failed(cause),
+        Err(cause) => failed(&cause),
     }
 }
 
@@ -53,8 +53,8 @@ async fn call(
     connection.call_method(Some("org.plugind1"), "/org/plugind1", interface, method, body).await
 }
 
-fn failed(cause: zbus::Error) -> ExitCode {
-    if let zbus::Error::MethodError(name, _, reply) = &cause
+fn failed(cause: &zbus::Error) -> ExitCode {
+    if let zbus::Error::MethodError(name, _, reply) = cause
         && let Ok((_, json)) = reply.body().deserialize::<(String, String)>()
         && let Ok(error) = serde_json::from_str::<Error>(&json)
     {
