@@ -62,6 +62,8 @@ pub struct Launch {
     pub exec: Vec<String>,
     /// SHA-256 of `exec[0]` where it is a file of the bundle.
     pub entry_sha256: Option<String>,
+    /// Where an interpreter runs a file of the bundle: its path and its SHA-256.
+    pub script: Option<(String, String)>,
     /// Whether `/usr` is there.
     pub usr: bool,
     /// Whether the plugin uses the host's network.

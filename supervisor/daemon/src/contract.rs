@@ -16,6 +16,8 @@ use tokio::time::{Instant, timeout_at};
 /// A manifest with its schemas compiled once.
 pub(crate) struct Contract {
     pub(crate) digest: BundleDigest,
+    /// SHA-256 of the manifest's bytes.
+    pub(crate) manifest_sha256: String,
     pub(crate) manifest: Manifest,
     schemas: HashMap<String, Schemas>,
     checks: Arc<Semaphore>,
@@ -38,7 +40,11 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Contract {
     /// Compiles the manifest's schemas.
-    pub(crate) fn new(digest: BundleDigest, manifest: Manifest) -> Result<Contract, Error> {
+    pub(crate) fn new(
+        digest: BundleDigest,
+        manifest_sha256: String,
+        manifest: Manifest,
+    ) -> Result<Contract, Error> {
         let mut schemas = HashMap::new();
         for command in &manifest.commands {
             let field = |which: &str| format!("commands.{}.{which}", command.name);
@@ -48,7 +54,7 @@ impl Contract {
             };
             schemas.insert(command.name.clone(), compiled);
         }
-        Ok(Contract { digest, manifest, schemas, checks: Arc::new(Semaphore::new(CHECKS)) })
+        Ok(Contract { digest, manifest_sha256, manifest, schemas, checks: Arc::new(Semaphore::new(CHECKS)) })
     }
 
     /// The command of that name.

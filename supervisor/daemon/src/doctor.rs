@@ -130,8 +130,12 @@ async fn install(surroundings: &Surroundings) -> Result<(Record, Contract), Erro
     })
     .await
     .map_err(|cause| Error::internal(cause.to_string()))??;
-    let contract = Contract::new(installed.digest, Manifest::parse(MANIFEST.as_bytes())?)?;
-    Ok((Record::new(installed.manifest.name, installed.digest), contract))
+    let contract = Contract::new(
+        installed.digest,
+        installed.manifest_sha256.clone(),
+        Manifest::parse(MANIFEST.as_bytes())?,
+    )?;
+    Ok((Record::new(installed.manifest.name, installed.digest, installed.manifest_sha256), contract))
 }
 
 /// The canary's bundle as a tar file in memory.

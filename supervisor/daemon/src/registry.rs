@@ -24,6 +24,8 @@ pub(crate) struct Record {
     version: u32,
     pub(crate) name: String,
     pub(crate) digest: BundleDigest,
+    /// SHA-256 of the bundle's `plugin.json`, so that it can be read alone and is still the reviewed one.
+    pub(crate) manifest_sha256: String,
     pub(crate) enabled: bool,
     /// What was granted, by the digest that was reviewed: another bundle of the same name starts with nothing.
     grants: BTreeMap<BundleDigest, BTreeSet<Permission>>,
@@ -31,8 +33,8 @@ pub(crate) struct Record {
 
 impl Record {
     /// A new plugin: disabled, nothing granted.
-    pub(crate) fn new(name: String, digest: BundleDigest) -> Record {
-        Record { version: VERSION, name, digest, enabled: false, grants: BTreeMap::new() }
+    pub(crate) fn new(name: String, digest: BundleDigest, manifest_sha256: String) -> Record {
+        Record { version: VERSION, name, digest, manifest_sha256, enabled: false, grants: BTreeMap::new() }
     }
 
     /// What is granted to the installed bundle.
@@ -153,7 +155,7 @@ mod tests {
     }
 
     fn record() -> Record {
-        let mut record = Record::new("x".into(), BundleDigest([7; 32]));
+        let mut record = Record::new("x".into(), BundleDigest([7; 32]), "0".repeat(64));
         record.set_granted(BTreeSet::from(["env:TZ".parse().unwrap()]));
         record
     }

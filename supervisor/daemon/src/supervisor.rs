@@ -1,6 +1,6 @@
 //! All plugins by name: installing, removing, finding them, and calling them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::str::FromStr as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,14 +60,18 @@ impl Supervisor {
             tracing::error!(hint = %record.error.hint, "{}", record.error);
             plugins.insert(record.name.clone(), Arc::new(Plugin::broken(record)));
         }
-        Ok(Arc::new(Supervisor {
+        let supervisor = Arc::new(Supervisor {
             surroundings,
             registry,
             plugins: Mutex::new(plugins),
             changing: tokio::sync::Mutex::default(),
             changed: watch::channel(0).0,
             invocations: AtomicU64::new(0),
-        }))
+        });
+        if let Some(used) = supervisor.used() {
+            supervisor.surroundings.store.sweep(&used);
+        }
+        Ok(supervisor)
     }
 
     /// The names of all plugins, in order.
@@ -98,7 +102,7 @@ impl Supervisor {
             .await
             .map_err(|cause| Error::internal(format!("the install was cut off: {cause}")))??;
         let (name, digest) = (installed.manifest.name.clone(), installed.digest);
-        let outcome = self.admit(installed.manifest, digest);
+        let outcome = self.admit(installed.manifest, digest, installed.manifest_sha256);
         if outcome.is_err() && !self.in_use(&digest) {
             self.surroundings.store.remove(&digest).await?;
         }
@@ -117,10 +121,10 @@ impl Supervisor {
         }
         let digest = plugin.snapshot.borrow().digest.clone();
         self.lock().remove(name);
-        if let Ok(digest) = BundleDigest::from_str(&digest)
-            && !self.in_use(&digest)
-        {
-            self.surroundings.store.remove(&digest).await?;
+        match BundleDigest::from_str(&digest) {
+            Ok(digest) if !self.in_use(&digest) => self.surroundings.store.remove(&digest).await?,
+            Ok(_) => {}
+            Err(_) => self.sweep().await,
         }
         if !keep_data {
             self.surroundings.store.discard(&self.surroundings.directories.data(name)).await?;
@@ -195,7 +199,7 @@ impl Supervisor {
         futures_util::future::join_all(stops).await;
     }
 
-    fn admit(&self, manifest: Manifest, digest: BundleDigest) -> Result<(), Error> {
+    fn admit(&self, manifest: Manifest, digest: BundleDigest, manifest_sha256: String) -> Result<(), Error> {
         let name = manifest.name.clone();
         if name.starts_with(RESERVED) {
             return Err(Error::new(
@@ -226,6 +230,7 @@ impl Supervisor {
             ));
         }
         if let Ok(present) = self.find(&name) {
+            present.contract()?;
             return if present.snapshot.borrow().digest == digest.to_string() {
                 Ok(())
             } else {
@@ -236,8 +241,8 @@ impl Supervisor {
                 ))
             };
         }
-        let contract = Contract::new(digest, manifest)?;
-        let record = Record::new(name.clone(), digest);
+        let contract = Contract::new(digest, manifest_sha256.clone(), manifest)?;
+        let record = Record::new(name.clone(), digest, manifest_sha256);
         self.registry.save(&record)?;
         let plugin = Plugin::new(self.surroundings.clone(), self.registry.clone(), record, contract);
         self.lock().insert(name, Arc::new(plugin));
@@ -245,9 +250,23 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Which bundles are in use; unknown while there is a broken record, whose bundle nobody knows.
+    fn used(&self) -> Option<BTreeSet<String>> {
+        let plugins = self.lock();
+        let whole = plugins.values().all(|plugin| plugin.contract().is_ok());
+        whole.then(|| plugins.values().map(|plugin| plugin.snapshot.borrow().digest.clone()).collect())
+    }
+
     fn in_use(&self, digest: &BundleDigest) -> bool {
-        let digest = digest.to_string();
-        self.lock().values().any(|plugin| plugin.snapshot.borrow().digest == digest)
+        self.used().is_none_or(|used| used.contains(&digest.to_string()))
+    }
+
+    /// Removes bundles that nobody uses, where that is known.
+    async fn sweep(&self) {
+        if let Some(used) = self.used() {
+            let store = self.surroundings.store.clone();
+            let _ = tokio::task::spawn_blocking(move || store.sweep(&used)).await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Plugin>>> {
@@ -256,7 +275,7 @@ impl Supervisor {
 }
 
 fn contract(surroundings: &Surroundings, record: &Record) -> Result<Contract, Error> {
-    let manifest = Manifest::parse(&surroundings.store.manifest(&record.digest)?)?;
+    let manifest = Manifest::parse(&surroundings.store.manifest(&record.digest, &record.manifest_sha256)?)?;
     if manifest.name != record.name {
         return Err(Error::new(
             Kind::DigestMismatch,
@@ -264,7 +283,7 @@ fn contract(surroundings: &Surroundings, record: &Record) -> Result<Contract, Er
             "remove the plugin and install it again",
         ));
     }
-    Contract::new(record.digest, manifest)
+    Contract::new(record.digest, record.manifest_sha256.clone(), manifest)
 }
 
 /// The same JSON without line ends; rebuilt only where there are some.

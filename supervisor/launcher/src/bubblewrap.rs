@@ -44,6 +44,8 @@ const NETWORK_FILES: [&str; 4] =
 /// A plugin's root, as the launcher worked it out.
 pub(crate) struct Root<'a> {
     pub(crate) bundle: &'a Path,
+    /// A script of the bundle, by its path in it, and the bytes that were verified.
+    pub(crate) script: Option<(&'a str, Vec<u8>)>,
     pub(crate) data: &'a Path,
     pub(crate) helper: &'a Path,
     pub(crate) usr: bool,
@@ -88,7 +90,7 @@ impl Root<'_> {
             argv.option("--setenv", [name, value]);
         }
         self.system(&mut argv);
-        let files = self.etc(&mut argv)?;
+        let mut files = self.etc(&mut argv)?;
         argv.option("--proc", ["/proc"]);
         argv.option("--dev", ["/dev"]);
         // Both are charged to the scope.
@@ -99,6 +101,14 @@ impl Root<'_> {
             argv.option("--tmpfs", [tmpfs]);
         }
         argv.bind("--ro-bind", self.bundle, Path::new("/plugin"));
+        if let Some((path, text)) = &self.script {
+            // The interpreter opens it by name, when somebody may have put another file in its place.
+            let file = in_memory(text)?;
+            let place = Path::new("/plugin").join(path);
+            argv.option("--perms", ["0444"]);
+            argv.option("--ro-bind-data", [&file.as_raw_fd().to_string(), &place.to_string_lossy()]);
+            files.push(file);
+        }
         argv.bind("--bind", self.data, Path::new("/data"));
         argv.option("--dir", ["/workspace"]);
         for (host, inside, write) in &self.mounts {

@@ -26,6 +26,10 @@ pub(crate) fn launch(
     name(&launch.name)?;
     instance(&launch.instance)?;
     exec(&launch.exec, launch.usr, settings)?;
+    if let Some((path, _)) = &launch.script {
+        plugind_protocol::digest::check_path(path)
+            .map_err(|_| refused("the script's path leaves the bundle"))?;
+    }
     environment(&launch.env)?;
     limits(launch)?;
     let bundle = directories.store().join(digest_folder(&launch.digest)?);

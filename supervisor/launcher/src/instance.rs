@@ -122,7 +122,7 @@ impl Instance {
     }
 }
 
-fn translate(status: std::process::ExitStatus) -> ExitStatus {
+pub(crate) fn translate(status: std::process::ExitStatus) -> ExitStatus {
     use std::os::unix::process::ExitStatusExt as _;
     match (status.code(), status.signal()) {
         (Some(code), _) if code > SIGNAL_BASE && code <= SIGNAL_BASE + 64 => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 use plugind_config::{Directories, Enforcement, Settings};
-use plugind_protocol::launch::{Launch, Launched, LimitState, unit_name};
+use plugind_protocol::launch::{ExitStatus, Launch, Launched, LimitState, unit_name};
 use plugind_protocol::{Error, Kind};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -19,11 +19,12 @@ use tokio::time::timeout;
 use crate::bubblewrap::{self, Root};
 use crate::cgroup::Cgroup;
 use crate::check::{self, Paths};
-use crate::instance::{Instance, KILL_DEADLINE};
+use crate::instance::{Instance, KILL_DEADLINE, translate};
 use crate::orphans;
 use crate::refusal;
 use crate::report::{Layers, Message, ReportSocket};
-use crate::scope::Scopes;
+use crate::scope::{JOB_DEADLINE, Scopes, ServiceManager};
+use crate::script;
 use crate::sys;
 use crate::systemd::Systemd;
 
@@ -95,14 +96,14 @@ impl Launcher {
         let (launched, cgroup, payload) = match outcome {
             Ok(done) => done,
             Err(error) => {
-                stub.abandon(&unit).await;
+                stub.abandon(&unit, &self.systemd).await;
                 return Err(error);
             }
         };
         let copies = match Pipes::copies(&pipes.ours) {
             Ok(copies) => copies,
             Err(error) => {
-                stub.abandon(&unit).await;
+                stub.abandon(&unit, &self.systemd).await;
                 return Err(error);
             }
         };
@@ -122,8 +123,13 @@ impl Launcher {
         let failed = |cause: std::io::Error| Error::internal(format!("cannot prepare the stub: {cause}"));
         let (gate_inside, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|cause| failed(cause.into()))?;
         let (report, report_inside) = ReportSocket::pair().map_err(failed)?;
+        let script = match &launch.script {
+            Some((path, sha256)) => Some((path.as_str(), script::read(&paths.bundle, path, sha256)?)),
+            None => None,
+        };
         let root = Root {
             bundle: &paths.bundle,
+            script,
             data: &paths.data,
             helper: &self.helper,
             usr: launch.usr,
@@ -187,13 +193,11 @@ impl Launcher {
                 "the machine is overloaded, or a mount of a granted root hangs",
             )
         })??;
-        let payload = sys::pidfd_open(pid).map_err(|cause| {
-            Error::new(Kind::Crashed, format!("the plugin ended at once: {cause}"), "see its log")
-        })?;
-        // With the pidfd open the number cannot be another process's any more: this was the plugin, or is gone.
-        if !cgroup.holds(pid) {
-            return Err(Error::new(Kind::Crashed, "the plugin ended at once", "see its log: pluginctl logs"));
-        }
+        // With the pidfd open the number cannot become another process's: in the cgroup it is the plugin, or it is gone.
+        let payload = match sys::pidfd_open(pid) {
+            Ok(payload) if cgroup.holds(pid) => payload,
+            _ => return Err(stub.ended_at_once(stderr).await),
+        };
         let launched = Launched {
             pid,
             unit: unit.to_owned(),
@@ -258,7 +262,7 @@ impl Stub {
     }
 
     /// Ends the stub and whatever it became.
-    async fn abandon(mut self, unit: &str) {
+    async fn abandon<M: ServiceManager>(mut self, unit: &str, manager: &M) {
         drop(self.gate.take());
         let cgroup = Cgroup::of(self.pid, unit);
         if let Ok(cgroup) = &cgroup {
@@ -269,6 +273,27 @@ impl Stub {
         if let Ok(cgroup) = &cgroup {
             let _ = cgroup.empty_within(KILL_DEADLINE).await;
         }
+        // A scope whose process died before it was moved stays active, and empty, until somebody stops it.
+        let _ = timeout(JOB_DEADLINE, manager.stop_unit(unit)).await;
+        let _ = timeout(JOB_DEADLINE, manager.reset_failed_unit(unit)).await;
+    }
+
+    /// The plugin's program was executed and is gone already.
+    async fn ended_at_once(&mut self, stderr: &OwnedFd) -> Error {
+        let status = match timeout(KILL_DEADLINE, self.child.wait()).await {
+            Ok(Ok(status)) => translate(status),
+            _ => ExitStatus::Unknown,
+        };
+        let text = last_words(stderr);
+        let lines: Vec<String> = text.lines().map(|line| line.escape_debug().to_string()).collect();
+        let mut details = serde_json::json!({ "stderr": lines });
+        match status {
+            ExitStatus::Code(code) => details["exit_code"] = code.into(),
+            ExitStatus::Signal(signal) => details["signal"] = signal.into(),
+            ExitStatus::Unknown => {}
+        }
+        let message = format!("it ended before its handshake ({status})");
+        Error::new(Kind::Crashed, message, "see its log: pluginctl logs").with_details(details)
     }
 }
 

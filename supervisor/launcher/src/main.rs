@@ -13,6 +13,7 @@ mod packet;
 mod refusal;
 mod report;
 mod scope;
+mod script;
 mod server;
 mod sys;
 mod systemd;

@@ -33,7 +33,16 @@ fn cause(said: &str, status: &str) -> (String, String) {
             userns_hint(),
         );
     }
+    if lower.contains("unshare user ns") && denied {
+        return (
+            format!(
+                "a second user namespace, which keeps the plugin from making one, is refused here ({said})"
+            ),
+            userns_hint(),
+        );
+    }
     if lower.contains("max_*_namespaces exceeded")
+        || lower.contains("unshare user ns") && lower.contains("no space left")
         || lower.contains("no space left") && lower.contains("namespace")
     {
         return (
@@ -131,6 +140,8 @@ mod tests {
                 "no more user namespaces",
             ),
             ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "mounting /proc"),
+            ("bwrap: unshare user ns: No space left on device", "no more user namespaces"),
+            ("bwrap: unshare user ns: Operation not permitted", "a second user namespace"),
             (
                 "bwrap: cannot open /proc/sys/user/max_user_namespaces: Read-only file system",
                 "mounting /proc",

@@ -234,7 +234,7 @@ impl Manager {
         self.authorise(connection, &header, "describe").await?;
         let plugin = self.supervisor.find(&name)?;
         let contract = plugin.contract()?;
-        let raw = self.supervisor.surroundings.store.manifest(&contract.digest)?;
+        let raw = self.supervisor.surroundings.store.manifest(&contract.digest, &contract.manifest_sha256)?;
         let manifest: serde_json::Value =
             serde_json::from_slice(&raw).map_err(|cause| Error::internal(cause.to_string()))?;
         Ok(serde_json::json!({

@@ -10,7 +10,7 @@ use plugind_protocol::{Error, Kind, Permission, permission};
 use crate::contract::Contract;
 use crate::launcher::Launcher;
 use crate::registry::Record;
-use crate::store::Store;
+use crate::store::{Store, Verified};
 
 /// What a start needs beside the plugin's own record.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub(super) async fn prepare(
     record: &Record,
     contract: &Contract,
     instance: &str,
-) -> Result<Launch, Error> {
+) -> Result<(Launch, Verified), Error> {
     let manifest = &contract.manifest;
     let (store, digest) = (surroundings.store.clone(), record.digest);
     let verified = tokio::task::spawn_blocking(move || store.verify(&digest))
@@ -44,6 +44,10 @@ pub(super) async fn prepare(
             .entry()
             .filter(|_| manifest.interpreter().is_none())
             .and_then(|entry| verified.sha256(entry)),
+        script: manifest
+            .entry()
+            .filter(|_| manifest.interpreter().is_some())
+            .and_then(|entry| verified.sha256(entry).map(|sha256| (entry.to_owned(), sha256))),
         exec: manifest.exec.clone(),
         usr: manifest.runtime == Runtime::System,
         network: false,
@@ -78,7 +82,7 @@ pub(super) async fn prepare(
             Permission::Network(_) | Permission::Host(_) => {}
         }
     }
-    Ok(launch)
+    Ok((launch, verified))
 }
 
 /// A root must be in the configuration, as far as it was granted.

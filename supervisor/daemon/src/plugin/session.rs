@@ -107,7 +107,7 @@ impl Session {
         log: Arc<PluginLog>,
     ) -> Result<Session, Error> {
         let instance = crate::identifier()?;
-        let launch = prepare(surroundings, record, contract, &instance).await?;
+        let (launch, _verified) = prepare(surroundings, record, contract, &instance).await?;
         let deadline = Instant::now() + START_DEADLINE;
         let running = surroundings.launcher.launch(launch).await?;
         let Running { launched, stdio, pidfd, exit } = running;

@@ -110,16 +110,20 @@ impl Rate {
     fn take(&mut self) -> Pass {
         let step = Duration::from_secs(1) / RATE;
         let steps = u32::try_from(self.filled.elapsed().as_nanos() / step.as_nanos()).unwrap_or(u32::MAX);
-        if steps > 0 {
+        // Within a flood every line starts the wait anew, so that it ends with the flood and not in the midst of it.
+        if steps > 0 || self.quiet {
             self.tokens = self.tokens.saturating_add(steps).min(BURST);
             self.filled = Instant::now();
         }
-        if self.tokens > 0 {
-            self.tokens -= 1;
-            self.quiet = false;
-            return Pass::Yes;
+        if self.quiet && self.tokens < RATE {
+            return Pass::No;
         }
-        if std::mem::replace(&mut self.quiet, true) { Pass::No } else { Pass::First }
+        self.quiet = self.tokens == 0;
+        if self.quiet {
+            return Pass::First;
+        }
+        self.tokens -= 1;
+        Pass::Yes
     }
 }
 
@@ -176,7 +180,10 @@ mod tests {
         let passes = (0..BURST).filter(|_| matches!(rate.take(), Pass::Yes)).count();
         assert_eq!(passes, BURST as usize);
         assert!(matches!(rate.take(), Pass::First));
-        assert!(matches!(rate.take(), Pass::No));
+        for _ in 0..10_000 {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            assert!(matches!(rate.take(), Pass::No), "the notice comes once in a flood");
+        }
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(matches!(rate.take(), Pass::Yes));
     }

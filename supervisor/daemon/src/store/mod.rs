@@ -4,6 +4,7 @@ mod elf;
 mod unpack;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plugind_config::Directories;
+use plugind_protocol::digest::hex;
 use plugind_protocol::{BundleDigest, Error, Kind, Manifest};
+use sha2::{Digest as _, Sha256};
 
 pub(crate) use verify::Verified;
 
@@ -36,6 +39,8 @@ pub(crate) struct Store {
 pub(crate) struct Installed {
     pub(crate) digest: BundleDigest,
     pub(crate) manifest: Manifest,
+    /// SHA-256 of `plugin.json`.
+    pub(crate) manifest_sha256: String,
 }
 
 impl Store {
@@ -73,17 +78,22 @@ impl Store {
             ));
         }
         let manifest = read_manifest(&staged.path)?;
+        let manifest_sha256 = entries
+            .iter()
+            .find(|entry| entry.path == MANIFEST)
+            .map(|entry| hex(&entry.sha256))
+            .unwrap_or_default();
         check_entry(&staged.path, &manifest)?;
         let place = self.folder(&digest);
         if place.exists() {
             // The same content is there already, if it still is what it was.
             if verify::folder(&place, &digest).is_ok() {
-                return Ok(Installed { digest, manifest });
+                return Ok(Installed { digest, manifest, manifest_sha256 });
             }
             remove_folder(&place);
         }
         staged.publish(&place)?;
-        Ok(Installed { digest, manifest })
+        Ok(Installed { digest, manifest, manifest_sha256 })
     }
 
     /// Hashes a bundle of the store again, file by file.
@@ -91,10 +101,32 @@ impl Store {
         verify::folder(&self.folder(digest), digest)
     }
 
-    /// The manifest of a bundle of the store, as bytes.
-    pub(crate) fn manifest(&self, digest: &BundleDigest) -> Result<Vec<u8>, Error> {
+    /// The manifest of a bundle of the store, as bytes; refused where it is not the one that was installed.
+    pub(crate) fn manifest(&self, digest: &BundleDigest, sha256: &str) -> Result<Vec<u8>, Error> {
         let path = self.folder(digest).join(MANIFEST);
-        fs::read(&path).map_err(|cause| at(&path, &cause))
+        let changed = |how: String| {
+            Error::new(
+                Kind::DigestMismatch,
+                format!("the stored manifest {} is not what was installed: {how}", path.display()),
+                "remove the plugin and install it again; find out what changed the state directory",
+            )
+        };
+        let bytes = fs::read(&path).map_err(|cause| changed(cause.to_string()))?;
+        if hex(&Sha256::digest(&bytes)) == sha256 {
+            Ok(bytes)
+        } else {
+            Err(changed("its SHA-256 differs".to_owned()))
+        }
+    }
+
+    /// Removes every bundle that `used` does not name: what a cut-off install or removal left.
+    pub(crate) fn sweep(&self, used: &BTreeSet<String>) {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let digest = entry.file_name().to_str().and_then(BundleDigest::from_store_name);
+            if digest.is_none_or(|digest| !used.contains(&digest.to_string())) {
+                remove_folder(&entry.path());
+            }
+        }
     }
 
     /// Removes a bundle.

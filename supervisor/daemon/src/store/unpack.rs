@@ -34,7 +34,8 @@ pub(super) fn unpack(stream: OwnedFd, into: &Path) -> Result<Vec<Entry>, Error> 
     let mut seen = BTreeSet::new();
     let mut total = 0;
     let mut folders = 0;
-    for entry in archive.entries().map_err(|cause| malformed(&cause))? {
+    // Raw: an extension header of any size would be read into memory before it is seen here.
+    for entry in archive.entries().map_err(|cause| malformed(&cause))?.raw(true) {
         let mut entry = entry.map_err(|cause| malformed(&cause))?;
         let Some(path) = accept(&entry)? else {
             folders += 1;
@@ -106,7 +107,7 @@ fn write<R: Read>(
             .recursive(true)
             .mode(0o700)
             .create(parent)
-            .map_err(|cause| at(parent, &cause))?;
+            .map_err(|cause| unfit(&path, &target, &cause))?;
     }
     let mode = if executable { 0o700 } else { 0o600 };
     let mut file = OpenOptions::new()
@@ -115,7 +116,7 @@ fn write<R: Read>(
         .mode(mode)
         .custom_flags(nix::libc::O_NOFOLLOW)
         .open(&target)
-        .map_err(|cause| at(&target, &cause))?;
+        .map_err(|cause| unfit(&path, &target, &cause))?;
     let mut hash = Sha256::new();
     let mut size = 0;
     let mut buffer = vec![0; 64 * 1024];
@@ -132,6 +133,17 @@ fn write<R: Read>(
         return Err(invalid(&format!("the stream ends within {path:?}")));
     }
     Ok(Entry { path, executable, size, sha256: hash.finalize().into() })
+}
+
+/// A path that cannot be made beside those that were.
+fn unfit(path: &str, target: &Path, cause: &io::Error) -> Error {
+    use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory};
+    match cause.kind() {
+        AlreadyExists | IsADirectory | NotADirectory => {
+            invalid(&format!("the bundle holds {path:?}, or a part of it, as a file and as a folder"))
+        }
+        _ => at(target, cause),
+    }
 }
 
 fn invalid(what: &str) -> Error {

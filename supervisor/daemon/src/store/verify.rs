@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use plugind_protocol::digest::{Entry, FILES_MAX, bundle, hex};
 use plugind_protocol::{BundleDigest, Error, Kind};
@@ -16,6 +17,8 @@ use super::at;
 pub(crate) struct Verified {
     /// Device and inode of its folder: the helper inside the sandbox checks that it sees this very folder.
     pub(crate) folder: (u64, u64),
+    /// Kept open: some file systems (overlayfs) number a folder anew once nobody has it open.
+    _open: Arc<File>,
     entries: Vec<Entry>,
 }
 
@@ -28,18 +31,20 @@ impl Verified {
 
 /// Hashes the folder and compares it with the digest.
 pub(super) fn folder(folder: &Path, expected: &BundleDigest) -> Result<Verified, Error> {
-    let meta =
-        fs::symlink_metadata(folder).map_err(|cause| changed(expected, &at(folder, &cause).message))?;
-    if !meta.is_dir() {
-        return Err(changed(expected, "its folder in the store is something else"));
-    }
+    let gone = |cause| changed(expected, &at(folder, &cause).message);
+    let open = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_NOFOLLOW)
+        .open(folder)
+        .map_err(gone)?;
+    let meta = open.metadata().map_err(gone)?;
     let mut entries = Vec::new();
     list(folder, "", &mut entries).map_err(|cause| changed(expected, &cause.to_string()))?;
     let found = bundle(&entries).map_err(|error| changed(expected, &error.to_string()))?;
     if found != *expected {
         return Err(changed(expected, &format!("its files hash to {found}")));
     }
-    Ok(Verified { folder: (meta.dev(), meta.ino()), entries })
+    Ok(Verified { folder: (meta.dev(), meta.ino()), _open: Arc::new(open), entries })
 }
 
 fn changed(digest: &BundleDigest, how: &str) -> Error {

@@ -8,6 +8,7 @@ use super::*;
 fn root(network: bool) -> Root<'static> {
     Root {
         bundle: Path::new("/state/store/sha256-00"),
+        script: Some(("main.py", b"print()".to_vec())),
         data: Path::new("/state/data/x"),
         helper: Path::new("/usr/libexec/plugind/plugind-sandbox"),
         usr: true,
@@ -68,6 +69,7 @@ fn the_bundle_and_a_read_only_root_are_bound_read_only() {
     assert_eq!(bind("/plugin"), "--ro-bind");
     assert_eq!(bind("/workspace/docs"), "--ro-bind");
     assert_eq!(bind("/data"), "--bind");
+    assert_eq!(bind("/plugin/main.py"), "--ro-bind-data");
 }
 
 fn program(name: &str, mode: u32, script: &str) -> PathBuf {

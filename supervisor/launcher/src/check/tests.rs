@@ -35,6 +35,7 @@ impl Place {
             bundle: (meta.dev(), meta.ino()),
             exec: vec!["bin/x".into()],
             entry_sha256: None,
+            script: None,
             usr: false,
             network: false,
             mounts: vec![RootMount { root: "docs".into(), write: false }],
