@@ -62,8 +62,9 @@ pub struct Launch {
     pub exec: Vec<String>,
     /// SHA-256 of `exec[0]` where it is a file of the bundle.
     pub entry_sha256: Option<String>,
-    /// Where an interpreter runs a file of the bundle: its path and its SHA-256.
-    pub script: Option<(String, String)>,
+    /// The bundle's files, where it is a small one of scripts: they are shown from memory, because an interpreter opens
+    /// them by name. Empty where `/plugin` is the store's folder.
+    pub in_memory: Vec<BundleFile>,
     /// Whether `/usr` is there.
     pub usr: bool,
     /// Whether the plugin uses the host's network.
@@ -77,6 +78,24 @@ pub struct Launch {
     /// What its scope and its tmpfs are bound to.
     pub limits: Limits,
 }
+
+/// One file of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BundleFile {
+    /// Its path in the bundle.
+    pub path: String,
+    /// Its SHA-256, hexadecimal.
+    pub sha256: String,
+    /// Whether it is executable.
+    pub executable: bool,
+}
+
+/// A bundle of scripts with more files than this is not shown from memory: one descriptor each, one packet for all.
+pub const IN_MEMORY_FILES_MAX: usize = 128;
+
+/// Nor is one that is larger than this, in bytes: it is charged to the plugin's scope.
+pub const IN_MEMORY_SIZE_MAX: u64 = 8 << 20;
 
 /// A named root of the operator's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

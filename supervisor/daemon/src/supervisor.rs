@@ -230,7 +230,13 @@ impl Supervisor {
             ));
         }
         if let Ok(present) = self.find(&name) {
-            present.contract()?;
+            if let Err(broken) = present.contract() {
+                return Err(Error::new(
+                    Kind::Conflict,
+                    format!("{name} is installed already, and broken: {}", broken.message),
+                    broken.hint,
+                ));
+            }
             return if present.snapshot.borrow().digest == digest.to_string() {
                 Ok(())
             } else {

@@ -14,6 +14,8 @@ use plugind_protocol::{Error, Kind};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::content::Content;
+
 /// The distribution's bubblewrap; never searched in `PATH`.
 pub(crate) const PATH: &str = "/usr/bin/bwrap";
 
@@ -44,8 +46,8 @@ const NETWORK_FILES: [&str; 4] =
 /// A plugin's root, as the launcher worked it out.
 pub(crate) struct Root<'a> {
     pub(crate) bundle: &'a Path,
-    /// A script of the bundle, by its path in it, and the bytes that were verified.
-    pub(crate) script: Option<(&'a str, Vec<u8>)>,
+    /// The bundle's files, where they are shown from memory instead of its folder.
+    pub(crate) contents: &'a [Content],
     pub(crate) data: &'a Path,
     pub(crate) helper: &'a Path,
     pub(crate) usr: bool,
@@ -100,15 +102,7 @@ impl Root<'_> {
             argv.option("--size", [&size]);
             argv.option("--tmpfs", [tmpfs]);
         }
-        argv.bind("--ro-bind", self.bundle, Path::new("/plugin"));
-        if let Some((path, text)) = &self.script {
-            // The interpreter opens it by name, when somebody may have put another file in its place.
-            let file = in_memory(text)?;
-            let place = Path::new("/plugin").join(path);
-            argv.option("--perms", ["0444"]);
-            argv.option("--ro-bind-data", [&file.as_raw_fd().to_string(), &place.to_string_lossy()]);
-            files.push(file);
-        }
+        files.extend(self.plugin(&mut argv)?);
         argv.bind("--bind", self.data, Path::new("/data"));
         argv.option("--dir", ["/workspace"]);
         for (host, inside, write) in &self.mounts {
@@ -134,6 +128,22 @@ impl Root<'_> {
         for name in unmerged() {
             argv.option("--ro-bind", [name, name]);
         }
+    }
+
+    /// `/plugin`: the store's folder, or its files from memory.
+    fn plugin(&self, argv: &mut Argv) -> io::Result<Vec<OwnedFd>> {
+        if self.contents.is_empty() {
+            argv.bind("--ro-bind", self.bundle, Path::new("/plugin"));
+        }
+        let mut files = Vec::new();
+        for Content { path, executable, bytes } in self.contents {
+            let file = in_memory(bytes)?;
+            let place = Path::new("/plugin").join(path);
+            argv.option("--perms", [if *executable { "0555" } else { "0444" }]);
+            argv.option("--file", [&file.as_raw_fd().to_string(), &place.to_string_lossy()]);
+            files.push(file);
+        }
+        Ok(files)
     }
 
     /// The synthesised `/etc`.

@@ -26,6 +26,9 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     /// The cgroup of a process, which must be the one of `unit`.
     pub(crate) fn of(pid: u32, unit: &str) -> Result<Cgroup, Error> {
+        if is_dead(pid) {
+            return Err(not_there(format!("the stub's process {pid} is gone before it was in {unit}")));
+        }
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|cause| {
             not_there(format!("the stub's process {pid} is gone before it was in {unit}: {cause}"))
         })?;
@@ -131,6 +134,13 @@ fn place(name: &str, mount: &Path) -> PathBuf {
 /// Whether a unit's name is one that we give.
 pub(crate) fn is_ours(unit: &str) -> bool {
     unit.starts_with("plugind-") && unit.strip_suffix(".scope").is_some()
+}
+
+/// Whether a process has ended and was not waited for yet: then it is in no cgroup that says anything.
+fn is_dead(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// A removed cgroup answers `ENODEV`: nobody is in it.

@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use plugind_config::{Access, Directories, Settings};
-use plugind_protocol::launch::Launch;
+use plugind_protocol::digest::check_path;
+use plugind_protocol::launch::{IN_MEMORY_FILES_MAX, Launch};
 use plugind_protocol::{Error, Kind};
 
 /// The host paths that a checked launch stands for.
@@ -26,9 +27,11 @@ pub(crate) fn launch(
     name(&launch.name)?;
     instance(&launch.instance)?;
     exec(&launch.exec, launch.usr, settings)?;
-    if let Some((path, _)) = &launch.script {
-        plugind_protocol::digest::check_path(path)
-            .map_err(|_| refused("the script's path leaves the bundle"))?;
+    if launch.in_memory.len() > IN_MEMORY_FILES_MAX {
+        return Err(refused("too many files in memory"));
+    }
+    for file in &launch.in_memory {
+        check_path(&file.path).map_err(|_| refused("a file's path leaves the bundle"))?;
     }
     environment(&launch.env)?;
     limits(launch)?;

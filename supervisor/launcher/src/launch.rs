@@ -19,12 +19,12 @@ use tokio::time::timeout;
 use crate::bubblewrap::{self, Root};
 use crate::cgroup::Cgroup;
 use crate::check::{self, Paths};
+use crate::content;
 use crate::instance::{Instance, KILL_DEADLINE, translate};
 use crate::orphans;
 use crate::refusal;
 use crate::report::{Layers, Message, ReportSocket};
 use crate::scope::{JOB_DEADLINE, Scopes, ServiceManager};
-use crate::script;
 use crate::sys;
 use crate::systemd::Systemd;
 
@@ -96,14 +96,16 @@ impl Launcher {
         let (launched, cgroup, payload) = match outcome {
             Ok(done) => done,
             Err(error) => {
-                stub.abandon(&unit, &self.systemd).await;
+                // A unit of that name that was there before is somebody else's.
+                let made = error.kind != Kind::Conflict;
+                stub.abandon(&unit, made.then_some(&self.systemd)).await;
                 return Err(error);
             }
         };
         let copies = match Pipes::copies(&pipes.ours) {
             Ok(copies) => copies,
             Err(error) => {
-                stub.abandon(&unit, &self.systemd).await;
+                stub.abandon(&unit, Some(&self.systemd)).await;
                 return Err(error);
             }
         };
@@ -123,13 +125,10 @@ impl Launcher {
         let failed = |cause: std::io::Error| Error::internal(format!("cannot prepare the stub: {cause}"));
         let (gate_inside, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|cause| failed(cause.into()))?;
         let (report, report_inside) = ReportSocket::pair().map_err(failed)?;
-        let script = match &launch.script {
-            Some((path, sha256)) => Some((path.as_str(), script::read(&paths.bundle, path, sha256)?)),
-            None => None,
-        };
+        let contents = content::read(&paths.bundle, &launch.in_memory)?;
         let root = Root {
             bundle: &paths.bundle,
-            script,
+            contents: &contents,
             data: &paths.data,
             helper: &self.helper,
             usr: launch.usr,
@@ -262,7 +261,7 @@ impl Stub {
     }
 
     /// Ends the stub and whatever it became.
-    async fn abandon<M: ServiceManager>(mut self, unit: &str, manager: &M) {
+    async fn abandon<M: ServiceManager>(mut self, unit: &str, manager: Option<&M>) {
         drop(self.gate.take());
         let cgroup = Cgroup::of(self.pid, unit);
         if let Ok(cgroup) = &cgroup {
@@ -274,8 +273,10 @@ impl Stub {
             let _ = cgroup.empty_within(KILL_DEADLINE).await;
         }
         // A scope whose process died before it was moved stays active, and empty, until somebody stops it.
-        let _ = timeout(JOB_DEADLINE, manager.stop_unit(unit)).await;
-        let _ = timeout(JOB_DEADLINE, manager.reset_failed_unit(unit)).await;
+        if let Some(manager) = manager {
+            let _ = timeout(JOB_DEADLINE, manager.stop_unit(unit)).await;
+            let _ = timeout(JOB_DEADLINE, manager.reset_failed_unit(unit)).await;
+        }
     }
 
     /// The plugin's program was executed and is gone already.
@@ -344,7 +345,9 @@ fn enter_arguments(launch: &Launch, paths: &Paths, report: BorrowedFd<'_>) -> Ve
     let mut option = |name: &str, value: &str| argv.extend([name.into(), value.into()]);
     option("--report", &report.as_raw_fd().to_string());
     option("--nofile", NOFILE);
-    option("--bundle-id", &format!("{}:{}", launch.bundle.0, launch.bundle.1));
+    if launch.in_memory.is_empty() {
+        option("--bundle-id", &format!("{}:{}", launch.bundle.0, launch.bundle.1));
+    }
     if let Some(digest) = &launch.entry_sha256 {
         option("--entry-sha256", digest);
     }

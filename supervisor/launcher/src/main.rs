@@ -6,6 +6,7 @@
 mod bubblewrap;
 mod cgroup;
 mod check;
+mod content;
 mod instance;
 mod launch;
 mod orphans;
@@ -13,7 +14,6 @@ mod packet;
 mod refusal;
 mod report;
 mod scope;
-mod script;
 mod server;
 mod sys;
 mod systemd;

@@ -36,7 +36,7 @@ fn cause(said: &str, status: &str) -> (String, String) {
     if lower.contains("unshare user ns") && denied {
         return (
             format!(
-                "a second user namespace, which keeps the plugin from making one, is refused here ({said})"
+                "nested user namespaces are refused here, and one keeps the plugin from making its own ({said})"
             ),
             userns_hint(),
         );
@@ -141,7 +141,7 @@ mod tests {
             ),
             ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "mounting /proc"),
             ("bwrap: unshare user ns: No space left on device", "no more user namespaces"),
-            ("bwrap: unshare user ns: Operation not permitted", "a second user namespace"),
+            ("bwrap: unshare user ns: Operation not permitted", "nested user namespaces are refused here"),
             (
                 "bwrap: cannot open /proc/sys/user/max_user_namespaces: Read-only file system",
                 "mounting /proc",

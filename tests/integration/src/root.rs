@@ -40,8 +40,8 @@ impl Root {
     /// Adds another root to the configuration.
     pub fn configure(&self, name: &str, path: &Path) {
         let file = self.folder.join("plugind/plugind.toml");
-        let mut text = fs::read_to_string(&file).expect("the configuration");
-        text.push_str(&format!("[roots.{name}]\npath = \"{}\"\n", path.display()));
+        let text = fs::read_to_string(&file).expect("the configuration");
+        let text = format!("{text}[roots.{name}]\npath = \"{}\"\n", path.display());
         fs::write(&file, text).expect("the configuration");
     }
 

@@ -1,5 +1,6 @@
 //! The D-Bus face: signals, objects, typed errors, and who may call.
 #![cfg(feature = "stage")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};

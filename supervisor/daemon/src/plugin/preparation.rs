@@ -44,10 +44,7 @@ pub(super) async fn prepare(
             .entry()
             .filter(|_| manifest.interpreter().is_none())
             .and_then(|entry| verified.sha256(entry)),
-        script: manifest
-            .entry()
-            .filter(|_| manifest.interpreter().is_some())
-            .and_then(|entry| verified.sha256(entry).map(|sha256| (entry.to_owned(), sha256))),
+        in_memory: if manifest.interpreter().is_some() { verified.small() } else { Vec::new() },
         exec: manifest.exec.clone(),
         usr: manifest.runtime == Runtime::System,
         network: false,

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plugind_protocol::digest::{Entry, FILES_MAX, bundle, hex};
+use plugind_protocol::launch::{BundleFile, IN_MEMORY_FILES_MAX, IN_MEMORY_SIZE_MAX};
 use plugind_protocol::{BundleDigest, Error, Kind};
 use sha2::{Digest as _, Sha256};
 
@@ -23,6 +24,22 @@ pub(crate) struct Verified {
 }
 
 impl Verified {
+    /// All files, if they are few and small enough to be shown from memory; else none.
+    pub(crate) fn small(&self) -> Vec<BundleFile> {
+        let size: u64 = self.entries.iter().map(|entry| entry.size).sum();
+        if self.entries.len() > IN_MEMORY_FILES_MAX || size > IN_MEMORY_SIZE_MAX {
+            return Vec::new();
+        }
+        self.entries
+            .iter()
+            .map(|entry| BundleFile {
+                path: entry.path.clone(),
+                sha256: hex(&entry.sha256),
+                executable: entry.executable,
+            })
+            .collect()
+    }
+
     /// SHA-256 of one of its files, in hexadecimal.
     pub(crate) fn sha256(&self, path: &str) -> Option<String> {
         self.entries.iter().find(|entry| entry.path == path).map(|entry| hex(&entry.sha256))

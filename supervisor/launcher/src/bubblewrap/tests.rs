@@ -8,7 +8,7 @@ use super::*;
 fn root(network: bool) -> Root<'static> {
     Root {
         bundle: Path::new("/state/store/sha256-00"),
-        script: Some(("main.py", b"print()".to_vec())),
+        contents: &[],
         data: Path::new("/state/data/x"),
         helper: Path::new("/usr/libexec/plugind/plugind-sandbox"),
         usr: true,
@@ -20,7 +20,11 @@ fn root(network: bool) -> Root<'static> {
 }
 
 fn words(network: bool) -> Vec<String> {
-    let arguments = root(network).arguments().unwrap();
+    written(&root(network))
+}
+
+fn written(root: &Root<'_>) -> Vec<String> {
+    let arguments = root.arguments().unwrap();
     assert_eq!(arguments.argv[0], "--args");
     let mut file = File::from(arguments.files.last().unwrap().try_clone().unwrap());
     let mut text = String::new();
@@ -69,7 +73,6 @@ fn the_bundle_and_a_read_only_root_are_bound_read_only() {
     assert_eq!(bind("/plugin"), "--ro-bind");
     assert_eq!(bind("/workspace/docs"), "--ro-bind");
     assert_eq!(bind("/data"), "--bind");
-    assert_eq!(bind("/plugin/main.py"), "--ro-bind-data");
 }
 
 fn program(name: &str, mode: u32, script: &str) -> PathBuf {
@@ -111,4 +114,17 @@ fn versions_are_read_as_numbers() {
     assert_eq!(version("bubblewrap 0.8.0\n"), Some((0, 8)));
     assert!(version("bubblewrap 0.12.0\n") > version("bubblewrap 0.8.0\n"));
     assert_eq!(version("something else"), None);
+}
+
+#[test]
+fn files_from_memory_stand_in_for_the_store_s_folder() {
+    let contents = [Content { path: "lib/x.py".into(), executable: false, bytes: b"x = 1".to_vec() }];
+    let words = written(&Root { contents: &contents, ..root(false) });
+    let at = words.iter().position(|word| word == "/plugin/lib/x.py").unwrap();
+    assert_eq!(
+        (words[at - 2].as_str(), words[at - 4].as_str(), words[at - 3].as_str()),
+        ("--file", "--perms", "0444")
+    );
+    let bound = words.windows(3).any(|words| words[0] == "--ro-bind" && words[2] == "/plugin");
+    assert!(!bound, "the folder itself is not bound");
 }

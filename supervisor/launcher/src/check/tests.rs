@@ -35,7 +35,7 @@ impl Place {
             bundle: (meta.dev(), meta.ino()),
             exec: vec!["bin/x".into()],
             entry_sha256: None,
-            script: None,
+            in_memory: Vec::new(),
             usr: false,
             network: false,
             mounts: vec![RootMount { root: "docs".into(), write: false }],
