@@ -13,7 +13,7 @@ TOOLS      ?= target/tools
 
 TRIPLE      = $(shell rustc -vV | sed -n 's/^host: //p')
 STAGE       = tests/stage/stage
-SCRIPTS     = .ci/run $(addprefix tests/stage/,boot check-units demo packages stage)
+SCRIPTS     = .ci/run packaging/install $(addprefix tests/stage/,boot check-units demo packages stage)
 
 SHELL       = /bin/bash
 .NOTPARALLEL:
@@ -70,17 +70,7 @@ packages: ## Install the Debian packages that the rest needs, where they are mis
 	@tests/stage/packages
 
 install: ## Install what `make build` built (DESTDIR=, PREFIX=, LIBEXECDIR=)
-	@test -x target/dist/plugind || { echo 'nothing is built: make build' >&2; exit 1; }
-	install -D -m 0755 -t '$(DESTDIR)$(PREFIX)/bin' target/dist/pluginctl
-	install -D -m 0755 -t '$(DESTDIR)$(LIBEXECDIR)/plugind' $(addprefix target/dist/,plugind plugind-launcher plugind-sandbox)
-	install -D -m 0644 -t '$(DESTDIR)$(DOCDIR)' $(wildcard *.md LICENSE-*)
-	install -D -m 0644 -t '$(DESTDIR)$(DOCDIR)/docs' docs/*.md
-	@# units/ mirrors where its files go; @NAMES@ in them are the places chosen here.
-	set -e; cd units; for file in $$(find systemd dbus-1 plugind -type f); do \
-		case $$file in systemd/*) dir=lib ;; *) dir=share ;; esac; \
-		install -D -m 0644 "$$file" "$(DESTDIR)$(PREFIX)/$$dir/$$file"; \
-		sed -i 's|@LIBEXECDIR@|$(LIBEXECDIR)|; s|@DOCDIR@|$(DOCDIR)|' "$(DESTDIR)$(PREFIX)/$$dir/$$file"; \
-	done
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' LIBEXECDIR='$(LIBEXECDIR)' DOCDIR='$(DOCDIR)' packaging/install
 
 clean: ## Take the stage down and remove what was built
 	$(STAGE) down
