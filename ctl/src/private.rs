@@ -25,7 +25,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Does some work with a private supervisor, and ends it whatever becomes of the work.
 ///
-/// SIGINT, SIGTERM and SIGHUP end the work early with `Cancelled`; the clean-up is the same.
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT end the work early with `Cancelled`; the clean-up is the same.
 pub(crate) async fn with<T>(
     deadline: Duration,
     verbose: bool,
@@ -105,6 +105,7 @@ struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    quit: Signal,
     /// Ignored, as a careless parent may have left it, SIGCHLD would take the exit statuses of our children away.
     _child: Signal,
 }
@@ -117,6 +118,7 @@ impl Interrupts {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hangup: listen(SignalKind::hangup())?,
+            quit: listen(SignalKind::quit())?,
             _child: listen(SignalKind::child())?,
         })
     }
@@ -126,6 +128,7 @@ impl Interrupts {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
             _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
             _ = self.hangup.recv() => SignalKind::hangup().as_raw_value(),
+            _ = self.quit.recv() => SignalKind::quit().as_raw_value(),
         }
     }
 }

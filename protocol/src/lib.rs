@@ -9,7 +9,7 @@ pub mod manifest;
 pub mod name;
 pub mod permission;
 pub mod schema;
-mod strict;
+pub mod strict;
 mod text;
 
 pub use digest::BundleDigest;

@@ -8,18 +8,25 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A JSON value with no key twice in any object.
-pub(crate) struct Strict(pub(crate) Value);
+/// Reads a value that others will read too, from the same text: no object may have a key twice.
+///
+/// Numbers are taken as they are; what a schema says of them is the reader's own business.
+pub fn unique(text: &str) -> serde_json::Result<Value> {
+    serde_json::from_str::<Strict<false>>(text).map(|Strict(value)| value)
+}
 
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Strict, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Strict)
+/// A JSON value with no key twice in any object; `EXACT` refuses numbers that readers do not agree on.
+pub(crate) struct Strict<const EXACT: bool>(pub(crate) Value);
+
+impl<'de, const EXACT: bool> Deserialize<'de> for Strict<EXACT> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Strict<EXACT>, D::Error> {
+        deserializer.deserialize_any(StrictVisitor::<EXACT>).map(Strict)
     }
 }
 
-struct StrictVisitor;
+struct StrictVisitor<const EXACT: bool>;
 
-impl<'de> Visitor<'de> for StrictVisitor {
+impl<'de, const EXACT: bool> Visitor<'de> for StrictVisitor<EXACT> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +43,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
             if key.starts_with("$serde_json::") {
                 return Err(A::Error::custom(format!("the key `{key}` is reserved")));
             }
-            let Strict(value) = access.next_value()?;
+            let Strict::<EXACT>(value) = access.next_value()?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))
@@ -44,7 +51,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(Strict(item)) = access.next_element()? {
+        while let Some(Strict::<EXACT>(item)) = access.next_element()? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -59,16 +66,21 @@ impl<'de> Visitor<'de> for StrictVisitor {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
-        if number > MAX_EXACT { Err(inexact()) } else { Ok(Value::Number(number.into())) }
+        if EXACT && number > MAX_EXACT { Err(inexact()) } else { Ok(Value::Number(number.into())) }
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
-        if number.unsigned_abs() > MAX_EXACT { Err(inexact()) } else { Ok(Value::Number(number.into())) }
+        if EXACT && number.unsigned_abs() > MAX_EXACT {
+            Err(inexact())
+        } else {
+            Ok(Value::Number(number.into()))
+        }
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
         // Integers of more than 64 bits arrive here. From 1e21 on every language writes an exponent.
-        if (1e15..1e21).contains(&number.abs())
+        if EXACT
+            && (1e15..1e21).contains(&number.abs())
             && number.fract() == 0.0
             && number.abs() > 9_007_199_254_740_991.0
         {
@@ -98,7 +110,9 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Value, String> {
-        serde_json::from_str::<Strict>(text).map(|Strict(value)| value).map_err(|error| error.to_string())
+        serde_json::from_str::<Strict<true>>(text)
+            .map(|Strict(value)| value)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -122,6 +136,12 @@ mod tests {
         {
             assert!(read(text).unwrap_err().contains("beyond"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_value_for_a_schema_may_have_any_number_and_no_key_twice() {
+        assert!(unique("[18446744073709551615, -9223372036854775808]").is_ok());
+        assert!(unique(r#"{"a":"evil","a":1}"#).unwrap_err().to_string().contains("stands twice"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::no_pair;
 use crate::output;
 
 /// How long each of the two may take to stop what it started and end.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(25);
 /// How many of their last log lines are kept for an error.
 const LOG_LINES: usize = 20;
 

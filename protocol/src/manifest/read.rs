@@ -23,7 +23,7 @@ pub(crate) fn read_document(bytes: &[u8]) -> Result<Value, ManifestError> {
         let cause = format!("is not UTF-8: byte {}", error.valid_up_to());
         return Err(ManifestError::new("", cause, "save it as UTF-8"));
     }
-    let Strict(document) = deserialize(bytes)?;
+    let Strict::<true>(document) = deserialize(bytes)?;
     if document.is_object() {
         Ok(document)
     } else {

@@ -21,6 +21,10 @@ const QUEUE: usize = 1024;
 /// The journal field that names the plugin a message is about.
 const PLUGIN: &str = "PLUGIND_PLUGIN";
 
+/// The journal field that says whose words a message is: `stderr` and `log` are a plugin's, `plugind` ours.
+const SOURCE: &str = "PLUGIND_SOURCE";
+const OURS: &str = "plugind";
+
 /// Starts logging; `PLUGIND_LOG` (error, warn, info, debug, trace) sets the level, info by default.
 pub fn start(identifier: &str) {
     let level = std::env::var("PLUGIND_LOG")
@@ -76,6 +80,7 @@ struct Message {
     level: Level,
     text: String,
     plugin: Option<String>,
+    source: Option<String>,
     hint: Option<String>,
 }
 
@@ -87,7 +92,7 @@ struct Queue {
 impl<S: Subscriber> Layer<S> for Queue {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let level = *event.metadata().level();
-        let mut message = Message { level, text: String::new(), plugin: None, hint: None };
+        let mut message = Message { level, text: String::new(), plugin: None, source: None, hint: None };
         event.record(&mut message);
         if self.sender.try_send(Entry::Message(message)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -99,6 +104,7 @@ impl Visit for Message {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             PLUGIN => self.plugin = Some(value.to_owned()),
+            SOURCE => self.source = Some(value.to_owned()),
             "hint" => self.hint = Some(value.to_owned()),
             _ => self.record_debug(field, &value),
         }
@@ -138,14 +144,25 @@ fn write(receiver: &Receiver<Entry>, lost: &AtomicU64) {
 }
 
 fn emit(message: &Message) {
-    let Message { level, text, plugin, hint } = message;
+    let Message { level, text, plugin, source, hint } = message;
     let (plugin, hint) = (plugin.as_deref(), hint.as_deref());
+    let source = source.as_deref().unwrap_or(OURS);
     match *level {
-        Level::ERROR => tracing::error!(PLUGIND_PLUGIN = plugin, HINT = hint, "{text}"),
-        Level::WARN => tracing::warn!(PLUGIND_PLUGIN = plugin, HINT = hint, "{text}"),
-        Level::INFO => tracing::info!(PLUGIND_PLUGIN = plugin, HINT = hint, "{text}"),
-        Level::DEBUG => tracing::debug!(PLUGIND_PLUGIN = plugin, HINT = hint, "{text}"),
-        Level::TRACE => tracing::trace!(PLUGIND_PLUGIN = plugin, HINT = hint, "{text}"),
+        Level::ERROR => {
+            tracing::error!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, HINT = hint, "{text}");
+        }
+        Level::WARN => {
+            tracing::warn!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, HINT = hint, "{text}");
+        }
+        Level::INFO => {
+            tracing::info!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, HINT = hint, "{text}");
+        }
+        Level::DEBUG => {
+            tracing::debug!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, HINT = hint, "{text}");
+        }
+        Level::TRACE => {
+            tracing::trace!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, HINT = hint, "{text}");
+        }
     }
 }
 

@@ -215,6 +215,9 @@ fn read(path: &Path) -> Result<Option<String>, SettingsError> {
     match std::fs::metadata(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(cause) => return Err(unreadable(cause)),
+        Ok(meta) if !meta.is_file() => {
+            return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+        }
         Ok(meta) if meta.len() > FILE_MAX => {
             return Err(unreadable(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 MiB")));
         }

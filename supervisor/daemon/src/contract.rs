@@ -7,7 +7,7 @@ use std::time::Duration;
 use jsonschema::Validator;
 use plugind_protocol::manifest::Command;
 use plugind_protocol::manifest::command_schema::accepts_everything;
-use plugind_protocol::{BundleDigest, Error, Kind, Manifest};
+use plugind_protocol::{BundleDigest, Error, Kind, Manifest, strict};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -153,7 +153,7 @@ fn compile(schema: &Value, field: &str) -> Result<Option<Arc<Validator>>, Error>
 }
 
 fn violation(schema: &Validator, text: &str) -> Result<(), String> {
-    let value: Value = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
+    let value: Value = strict::unique(text).map_err(|cause| cause.to_string())?;
     let Some(first) = schema.iter_errors(&value).next() else { return Ok(()) };
     let place = first.instance_path().to_string();
     let mut cause = first.masked().to_string();
@@ -163,4 +163,30 @@ fn violation(schema: &Validator, text: &str) -> Result<(), String> {
         cause.push('…');
     }
     Err(if place.is_empty() { cause } else { format!("{place}: {cause}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contract() -> Contract {
+        let manifest = r#"{"manifest":1,"name":"x","version":"1.0.0","description":"x","protocol":"plugind/1",
+            "exec":["bin/x"],"commands":[{"name":"c","description":"c","risk":"read-only","output_schema":
+            {"type":"object","properties":{"a":{"type":"integer","maximum":10}},"required":["a"]}}]}"#;
+        let manifest = Manifest::parse(manifest.as_bytes()).unwrap();
+        Contract::new(BundleDigest([0; 32]), String::new(), manifest).unwrap()
+    }
+
+    async fn accepts(result: &str) -> bool {
+        let result = RawValue::from_string(result.to_owned()).unwrap();
+        contract().check_result("c", &result).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_result_with_a_key_twice_cannot_show_two_faces() {
+        assert!(accepts(r#"{"a":1}"#).await);
+        assert!(!accepts(r#"{"a":11}"#).await);
+        assert!(!accepts(r#"{"a":"evil","a":1}"#).await);
+        assert!(!accepts(r#"{"a":1,"b":{"c":1,"c":2}}"#).await);
+    }
 }

@@ -45,6 +45,9 @@ impl Step {
 
 /// Runs the canary. It is gone when this returns.
 pub(crate) async fn run(surroundings: &Surroundings) -> Vec<Step> {
+    // There is one canary: its bundle and its data are removed at the end.
+    static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _one = ONE.lock().await;
     let mut steps = Vec::new();
     let installed = match install(surroundings).await {
         Ok(installed) => installed,
@@ -126,7 +129,7 @@ async fn install(surroundings: &Surroundings) -> Result<(Record, Contract), Erro
     let store = surroundings.store.clone();
     let installed = tokio::task::spawn_blocking(move || {
         let bundle = bundle(&helper).map_err(|cause| crate::store::at(&helper, &cause))?;
-        store.install(bundle, None)
+        store.unpack(bundle, None).and_then(|unpacked| store.publish(unpacked))
     })
     .await
     .map_err(|cause| Error::internal(cause.to_string()))??;

@@ -20,6 +20,9 @@ use crate::registry::{BrokenRecord, Record, Registry};
 /// `doctor` runs its canary under such a name.
 const RESERVED: &str = "plugind";
 
+/// Bundles that are received at the same time; further ones are `Busy`.
+const STREAMS_MAX: usize = 8;
+
 /// The supervisor's state.
 pub(crate) struct Supervisor {
     pub(crate) surroundings: Surroundings,
@@ -27,6 +30,8 @@ pub(crate) struct Supervisor {
     plugins: Mutex<BTreeMap<String, Arc<Plugin>>>,
     /// One install or removal at a time: both change which bundles of the store are in use.
     changing: tokio::sync::Mutex<()>,
+    /// Bundles that are being received: each takes room in staging and a thread.
+    streams: Arc<tokio::sync::Semaphore>,
     /// Counts installs and removals, for whoever lists plugins.
     pub(crate) changed: watch::Sender<u64>,
     invocations: AtomicU64,
@@ -65,6 +70,7 @@ impl Supervisor {
             registry,
             plugins: Mutex::new(plugins),
             changing: tokio::sync::Mutex::default(),
+            streams: Arc::new(tokio::sync::Semaphore::new(STREAMS_MAX)),
             changed: watch::channel(0).0,
             invocations: AtomicU64::new(0),
         });
@@ -96,11 +102,25 @@ impl Supervisor {
         stream: OwnedFd,
         expected: Option<BundleDigest>,
     ) -> Result<(String, BundleDigest), Error> {
+        let cut_off = |cause| Error::internal(format!("the install was cut off: {cause}"));
+        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            Error::new(
+                Kind::Busy,
+                format!("{STREAMS_MAX} bundles are being received already"),
+                "try again when one of them has been installed",
+            )
+        })?;
+        let store = self.surroundings.store.clone();
+        let unpacked = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            store.unpack(stream, expected)
+        });
+        // A stream may pause; others are not held up by it.
+        let unpacked = unpacked.await.map_err(cut_off)??;
         let _changing = self.changing.lock().await;
         let store = self.surroundings.store.clone();
-        let installed = tokio::task::spawn_blocking(move || store.install(stream, expected))
-            .await
-            .map_err(|cause| Error::internal(format!("the install was cut off: {cause}")))??;
+        let installed =
+            tokio::task::spawn_blocking(move || store.publish(unpacked)).await.map_err(cut_off)??;
         let (name, digest) = (installed.manifest.name.clone(), installed.digest);
         let outcome = self.admit(installed.manifest, digest, installed.manifest_sha256);
         if outcome.is_err() && !self.in_use(&digest) {

@@ -216,6 +216,8 @@ fn a_stream_that_pauses_holds_up_nobody_else() {
     plugind.answers();
     let status = plugind.ctl(&["list"]);
     assert_eq!(status.json().as_array().map(Vec::len), Some(1));
+    // Another install, and a removal, go on beside it.
+    assert_eq!(plugind.attempt(&bundle, "echo", &json!(2)).json(), 2);
     drop(writer);
     assert_eq!(install.wait().unwrap().code(), Some(7), "an empty stream is no bundle");
     plugind.unharmed();

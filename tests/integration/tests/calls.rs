@@ -73,6 +73,18 @@ fn a_killed_plugin_fails_its_call_at_once_and_the_next_call_starts_it_again() {
     scopes::none_left(bundle.name());
 }
 
+#[test]
+fn doctors_at_the_same_time_do_not_disturb_each_other() {
+    let steps = std::thread::scope(|scope| {
+        let doctors: Vec<_> = (0..3).map(|_| scope.spawn(|| ctl(&["doctor"]))).collect();
+        doctors.into_iter().map(|doctor| doctor.join().unwrap().json()).collect::<Vec<_>>()
+    });
+    for steps in steps {
+        assert!(steps.as_array().unwrap().iter().all(|step| step["ok"] == true), "{steps}");
+    }
+    scopes::none_left("plugind-canary");
+}
+
 fn main_pid(status: &serde_json::Value) -> Option<u64> {
     let status = status.as_array().and_then(|list| list.first()).unwrap_or(status);
     status.as_object()?.iter().find_map(|(key, value)| {

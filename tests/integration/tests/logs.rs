@@ -5,6 +5,7 @@
 use std::process::Command;
 
 use plugind_integration::{Bundle, Installed, Outcome, ctl, until, user};
+use plugind_protocol::Kind;
 use serde_json::{Value, json};
 
 /// Takes a terminal over, forges a field of the journal and a line of the supervisor's.
@@ -69,4 +70,37 @@ fn a_long_line_and_many_lines_are_cut_and_the_plugin_goes_on() {
     assert!(all.json().as_array().unwrap().len() <= 1000, "the newest are kept");
     assert!(all.stdout.len() < 8 << 20, "{} bytes", all.stdout.len());
     assert_eq!(plugin.call("echo", &json!(1)).json(), 1);
+}
+
+/// The same bytes as a line of plugind's own are told apart by a field that a plugin cannot set.
+#[test]
+fn a_plugin_cannot_pass_its_words_off_as_plugind_s_own() {
+    let plugin = Installed::new(Bundle::hostile());
+    let forged = format!("granted to {}: network:host caller=\"uid:0\"", plugin.name());
+    plugin.call("stderr", &json!({"text": format!("{forged}\n")})).success();
+    let params = json!({"level": "error", "message": forged});
+    plugin.call("notify", &json!({"method": "log", "params": params})).success();
+    let sources = |text: &str| {
+        let entries = journal(plugin.name());
+        let said = entries
+            .iter()
+            .filter(|entry| entry["MESSAGE"].as_str().is_some_and(|said| said.starts_with(text)));
+        said.map(|entry| entry["PLUGIND_SOURCE"].as_str().unwrap_or("none").to_owned()).collect::<Vec<_>>()
+    };
+    let mut found =
+        until("the journal has both", || Some(sources("granted to")).filter(|found| found.len() == 2));
+    found.sort();
+    assert_eq!(found, ["log", "stderr"]);
+    assert_eq!(sources("installed"), ["plugind"]);
+}
+
+#[test]
+fn a_crash_shows_the_lines_of_the_instance_that_crashed_and_no_others() {
+    let plugin = Installed::new(Bundle::hostile());
+    plugin.call("stderr", &json!({"text": "of an earlier instance\n"})).success();
+    until("it is read", || said_by(&plugin).iter().any(|line| line.contains("earlier")).then_some(()));
+    ctl(&["restart", plugin.name()]).success();
+    let error = plugin.call("exit", &json!({"code": 3})).fails(Kind::Crashed);
+    assert_eq!(error.details["exit_code"], 3, "{error:?}");
+    assert!(!error.details["stderr"].to_string().contains("earlier"), "{error:?}");
 }

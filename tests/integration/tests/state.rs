@@ -2,7 +2,8 @@
 //! them.
 #![cfg(feature = "stage")]
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use plugind_integration::{Bundle, Plugind};
@@ -121,6 +122,28 @@ fn a_stored_manifest_that_was_changed_is_not_shown() {
         plugind.call(&bundle, "echo", &json!(1)).fails(Kind::DigestMismatch);
     }
     fs::write(&file, good).unwrap();
+    plugind.ctl(&["remove", bundle.name()]).success();
+    plugind.unharmed();
+}
+
+/// A full disk, which may be the plugin's own doing, must not keep what the operator takes away.
+#[test]
+fn what_is_taken_away_is_gone_even_where_that_cannot_be_saved() {
+    let plugind = Plugind::new();
+    let bundle = Bundle::hostile().manifest(|manifest| manifest["permissions"] = json!({"env": ["TZ"]}));
+    plugind.ctl(&["install", "--enable", "--grant", "env:TZ", bundle.path()]).success();
+    assert_eq!(plugind.call(&bundle, "echo", &json!(1)).json(), 1);
+    let registry = plugind.state().join("registry");
+    let mode = |mode| fs::set_permissions(&registry, Permissions::from_mode(mode)).unwrap();
+    mode(0o500);
+    let revoked = plugind.ctl(&["revoke", bundle.name(), "env:TZ"]).fails(Kind::Unavailable);
+    assert!(revoked.message.contains("taken away until plugind ends"), "{revoked}");
+    assert_eq!(plugind.status(bundle.name())["granted_permissions"], json!([]));
+    plugind.ctl(&["disable", bundle.name()]).fails(Kind::Unavailable);
+    let status = plugind.status(bundle.name());
+    assert_eq!((&status["enabled"], &status["state"]), (&json!(false), &json!("disabled")), "{status}");
+    plugind.call(&bundle, "echo", &json!(1)).fails(Kind::Disabled);
+    mode(0o700);
     plugind.ctl(&["remove", bundle.name()]).success();
     plugind.unharmed();
 }

@@ -122,14 +122,16 @@ impl Actor {
                 let _ = reply.send(outcome);
             }
             Command::Enable(enabled, reply) => {
-                let outcome = self.save(|record| record.enabled = enabled);
+                let change = |record: &mut Record| record.enabled = enabled;
+                let outcome = if enabled { self.save(change) } else { self.withhold(change) };
                 if outcome.is_ok() && matches!(self.phase, Phase::Inactive | Phase::Failed) {
                     self.phase = Phase::Inactive;
                     self.rest(if enabled { State::Inactive } else { State::Disabled });
                 }
-                match outcome {
-                    Ok(()) if !enabled => self.stop(reply),
-                    outcome => drop(reply.send(outcome)),
+                if enabled {
+                    let _ = reply.send(outcome);
+                } else {
+                    self.stop(told(outcome, reply));
                 }
             }
             Command::Grant(permissions, reply) => {
@@ -137,7 +139,7 @@ impl Actor {
                 self.apply_grants(outcome, reply);
             }
             Command::Revoke(permissions, reply) => {
-                let outcome = self.save(|record| {
+                let outcome = self.withhold(|record| {
                     let mut granted = record.granted();
                     granted.retain(|have| {
                         !permissions.iter().any(|revoked| revoked.covers(have) || have.covers(revoked))
@@ -346,15 +348,22 @@ impl Actor {
 
     /// A sandbox cannot change while its plugin runs: it is stopped, and the next call starts it with the new grants.
     fn apply_grants(&mut self, outcome: Result<(), Error>, reply: Reply<()>) {
-        match outcome {
-            Ok(()) => {
-                let granted: Vec<_> = self.record.granted().into_iter().collect();
-                let changed = self.snapshot.borrow().granted != granted;
-                self.snapshot.send_modify(|snapshot| snapshot.granted = granted);
-                if changed { self.stop(reply) } else { drop(reply.send(Ok(()))) }
-            }
-            Err(error) => drop(reply.send(Err(error))),
-        }
+        let granted: Vec<_> = self.record.granted().into_iter().collect();
+        let changed = self.snapshot.borrow().granted != granted;
+        self.snapshot.send_modify(|snapshot| snapshot.granted = granted);
+        if changed { self.stop(told(outcome, reply)) } else { drop(reply.send(outcome)) }
+    }
+
+    /// Takes something away, here in any case: a disk that is full, which may be the plugin's doing, must not keep it.
+    fn withhold(&mut self, change: impl Fn(&mut Record)) -> Result<(), Error> {
+        self.save(&change).map_err(|mut error| {
+            change(&mut self.record);
+            let enabled = self.record.enabled;
+            self.snapshot.send_modify(|snapshot| snapshot.enabled = enabled);
+            error.message =
+                format!("it is taken away until plugind ends, and could not be saved: {}", error.message);
+            error
+        })
     }
 
     /// Changes the record on disk first, then here.
@@ -409,6 +418,17 @@ impl Actor {
             change(snapshot);
         });
     }
+}
+
+/// A reply that gives this outcome once what it waits for is done.
+fn told(outcome: Result<(), Error>, reply: Reply<()>) -> Reply<()> {
+    let Err(error) = outcome else { return reply };
+    let (sender, done) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let _ = done.await;
+        let _ = reply.send(Err(error));
+    });
+    sender
 }
 
 impl Waiter {

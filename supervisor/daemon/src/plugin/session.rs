@@ -49,6 +49,8 @@ pub(crate) struct Session {
     exit: Exit,
     launcher: Arc<Launcher>,
     log: Arc<PluginLog>,
+    /// Where this instance's lines begin in the log.
+    mark: u64,
     name: String,
 }
 
@@ -109,6 +111,7 @@ impl Session {
         let instance = crate::identifier()?;
         let (launch, _verified) = prepare(surroundings, record, contract, &instance).await?;
         let deadline = Instant::now() + START_DEADLINE;
+        let mark = log.mark();
         let running = surroundings.launcher.launch(launch).await?;
         let Running { launched, stdio, pidfd, exit } = running;
         let resources = &contract.manifest.resources;
@@ -129,7 +132,7 @@ impl Session {
         let launcher = Arc::clone(&surroundings.launcher);
         let exit = Exit::Waiting(exit);
         let mut session =
-            Session { instance, launched, link: Arc::new(link), pidfd, exit, launcher, log, name };
+            Session { instance, launched, link: Arc::new(link), pidfd, exit, launcher, log, mark, name };
         match session.handshake(contract, bounds, deadline).await {
             Ok(()) => {
                 session.link.attested();
@@ -137,7 +140,7 @@ impl Session {
             }
             Err(error) => {
                 let status = session.kill().await;
-                Err(with_tail(error, status, &session.log.tail(TAIL)))
+                Err(with_tail(error, status, &session.log.since(session.mark, TAIL)))
             }
         }
     }
@@ -263,7 +266,7 @@ impl Session {
                 "the next call starts it again; see why it ended: pluginctl logs",
             ),
         };
-        let error = with_tail(error, status, &self.log.tail(TAIL));
+        let error = with_tail(error, status, &self.log.since(self.mark, TAIL));
         self.link.fail_all(&error);
         error
     }

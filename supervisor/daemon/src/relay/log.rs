@@ -20,6 +20,13 @@ const BYTES: usize = 128 * 1024;
 const RATE: u32 = 100;
 const BURST: u32 = 1000;
 
+/// Where a line came from: the journal must tell a plugin's words from ours.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    Stderr,
+    Log,
+}
+
 /// The newest lines of one plugin, over all its instances.
 #[derive(Debug)]
 pub(crate) struct PluginLog {
@@ -31,13 +38,15 @@ pub(crate) struct PluginLog {
 struct State {
     lines: VecDeque<String>,
     bytes: usize,
+    /// Lines ever added.
+    added: u64,
     rate: Rate,
 }
 
 impl PluginLog {
     /// An empty log.
     pub(crate) fn new(plugin: &str) -> PluginLog {
-        let state = State { lines: VecDeque::new(), bytes: 0, rate: Rate::new() };
+        let state = State { lines: VecDeque::new(), bytes: 0, added: 0, rate: Rate::new() };
         PluginLog { plugin: plugin.to_owned(), state: Mutex::new(state) }
     }
 
@@ -47,8 +56,19 @@ impl PluginLog {
         lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
     }
 
+    /// How many lines there have been, to find those that come later.
+    pub(crate) fn mark(&self) -> u64 {
+        self.lock().added
+    }
+
+    /// The newest `count` lines of those that came after `mark`.
+    pub(crate) fn since(&self, mark: u64, count: usize) -> Vec<String> {
+        let later = usize::try_from(self.mark().saturating_sub(mark)).unwrap_or(usize::MAX);
+        self.tail(count.min(later))
+    }
+
     /// Adds a line as the plugin wrote it; `cut` says that there was more of it.
-    pub(super) fn add(&self, level: Level, line: &[u8], cut: bool) {
+    pub(super) fn add(&self, source: Source, level: Level, line: &[u8], cut: bool) {
         let mut text = printable(line, LINE_MAX);
         if cut || line.len() > LINE_MAX {
             text.push('…');
@@ -58,11 +78,21 @@ impl PluginLog {
         state.keep(text.clone());
         drop(state);
         let plugin = &self.plugin;
+        let source = match source {
+            Source::Stderr => "stderr",
+            Source::Log => "log",
+        };
         match (pass, level) {
-            (Pass::Yes, Level::ERROR) => tracing::error!(PLUGIND_PLUGIN = plugin, "{text}"),
-            (Pass::Yes, Level::WARN) => tracing::warn!(PLUGIND_PLUGIN = plugin, "{text}"),
-            (Pass::Yes, Level::INFO) => tracing::info!(PLUGIND_PLUGIN = plugin, "{text}"),
-            (Pass::Yes, _) => tracing::debug!(PLUGIND_PLUGIN = plugin, "{text}"),
+            (Pass::Yes, Level::ERROR) => {
+                tracing::error!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, "{text}");
+            }
+            (Pass::Yes, Level::WARN) => {
+                tracing::warn!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, "{text}");
+            }
+            (Pass::Yes, Level::INFO) => {
+                tracing::info!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, "{text}");
+            }
+            (Pass::Yes, _) => tracing::debug!(PLUGIND_PLUGIN = plugin, PLUGIND_SOURCE = source, "{text}"),
             (Pass::First, _) => tracing::warn!(
                 PLUGIND_PLUGIN = plugin,
                 "the log of {plugin} is faster than {RATE} lines a second: the rest is left out here"
@@ -79,6 +109,7 @@ impl PluginLog {
 impl State {
     fn keep(&mut self, line: String) {
         self.bytes += line.len();
+        self.added += 1;
         self.lines.push_back(line);
         while self.lines.len() > LINES || self.bytes > BYTES {
             let Some(oldest) = self.lines.pop_front() else { break };
@@ -166,12 +197,16 @@ mod tests {
     async fn the_newest_lines_are_kept_within_their_bytes() {
         let log = PluginLog::new("p");
         for number in 0..5000 {
-            log.add(Level::INFO, format!("{number} {}", "x".repeat(100)).as_bytes(), false);
+            log.add(Source::Stderr, Level::INFO, format!("{number} {}", "x".repeat(100)).as_bytes(), false);
         }
         let lines = log.tail(usize::MAX);
         assert!(lines.iter().map(String::len).sum::<usize>() <= BYTES && lines.len() <= LINES);
         assert!(lines.last().unwrap().starts_with("4999 "));
         assert_eq!(log.tail(2).len(), 2);
+        let mark = log.mark();
+        assert!(log.since(mark, 9).is_empty(), "nothing came later");
+        log.add(Source::Log, Level::INFO, b"later", false);
+        assert_eq!(log.since(mark, 9), ["later"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tracing::Level;
 
+use super::log::Source;
 use super::{End, Failure, Queued, Shared};
 
 /// Lines of junk before the handshake (DESIGN §6): loaders and interpreters print there.
@@ -136,6 +137,6 @@ fn notice(shared: &Shared, message: &Envelope<'_>) {
         _ => Level::INFO,
     };
     for line in log.message.lines() {
-        shared.log.add(level, line.as_bytes(), false);
+        shared.log.add(Source::Log, level, line.as_bytes(), false);
     }
 }

@@ -7,7 +7,7 @@ use tokio::net::unix::pipe;
 use tracing::Level;
 
 use super::Shared;
-use super::log::{LINE_MAX, PluginLog};
+use super::log::{LINE_MAX, PluginLog, Source};
 
 /// Drains stderr until it is closed.
 pub(super) async fn run(shared: Arc<Shared>, mut stderr: pipe::Receiver) {
@@ -49,6 +49,7 @@ impl Line {
 
     fn end(&mut self, log: &PluginLog) {
         log.add(
+            Source::Stderr,
             Level::INFO,
             self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes),
             std::mem::take(&mut self.cut),

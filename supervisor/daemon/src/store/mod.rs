@@ -59,14 +59,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Takes a tar stream into the store. What is refused leaves nothing behind.
+    /// Reads and checks a tar stream. What is refused leaves nothing behind.
     ///
     /// Blocking; at most [`unpack::DEADLINE`] long.
-    pub(crate) fn install(
-        &self,
-        stream: OwnedFd,
-        expected: Option<BundleDigest>,
-    ) -> Result<Installed, Error> {
+    pub(crate) fn unpack(&self, stream: OwnedFd, expected: Option<BundleDigest>) -> Result<Unpacked, Error> {
         let staged = Staged::new(&self.staging)?;
         let entries = unpack::unpack(stream, &staged.path)?;
         let digest = plugind_protocol::digest::bundle(&entries)?;
@@ -84,16 +80,22 @@ impl Store {
             .map(|entry| hex(&entry.sha256))
             .unwrap_or_default();
         check_entry(&staged.path, &manifest)?;
-        let place = self.folder(&digest);
+        Ok(Unpacked { staged, installed: Installed { digest, manifest, manifest_sha256 } })
+    }
+
+    /// Gives an unpacked bundle its place in the store. Blocking.
+    pub(crate) fn publish(&self, unpacked: Unpacked) -> Result<Installed, Error> {
+        let Unpacked { staged, installed } = unpacked;
+        let place = self.folder(&installed.digest);
         if place.exists() {
             // The same content is there already, if it still is what it was.
-            if verify::folder(&place, &digest).is_ok() {
-                return Ok(Installed { digest, manifest, manifest_sha256 });
+            if verify::folder(&place, &installed.digest).is_ok() {
+                return Ok(installed);
             }
             remove_folder(&place);
         }
         staged.publish(&place)?;
-        Ok(Installed { digest, manifest, manifest_sha256 })
+        Ok(installed)
     }
 
     /// Hashes a bundle of the store again, file by file.
@@ -152,6 +154,12 @@ impl Store {
     fn folder(&self, digest: &BundleDigest) -> PathBuf {
         self.root.join(digest.store_name())
     }
+}
+
+/// A bundle that was checked and has no place in the store yet.
+pub(crate) struct Unpacked {
+    staged: Staged,
+    installed: Installed,
 }
 
 /// A folder of staging that vanishes unless it is published.
