@@ -132,6 +132,7 @@ impl Setup {
             .args(words)
             .env("PLUGIND_LIBEXEC", self.dir.path("libexec"))
             .env("XDG_RUNTIME_DIR", self.dir.path("runtime"))
+            .env("XDG_CONFIG_HOME", self.dir.path("config"))
             .env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus")
             .env("JOURNAL", self.journal_path())
             .env("FAKE", mode)
