@@ -208,3 +208,9 @@ impl std::fmt::Display for ExitStatus {
 pub fn unit_name(name: &str, instance: &str) -> String {
     format!("plugind-{name}-{instance}.scope")
 }
+
+/// Whether a unit's name is one that [`unit_name`] gives.
+#[must_use]
+pub fn is_unit_name(unit: &str) -> bool {
+    unit.starts_with("plugind-") && unit.strip_suffix(".scope").is_some()
+}

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plugind_protocol::launch::is_unit_name;
+
 /// As systemd writes a figure that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -37,11 +39,7 @@ impl Usage {
 
 /// Kills everything in a cgroup of ours, where the launcher cannot do it any more.
 pub(crate) fn kill(cgroup: &str) -> std::io::Result<()> {
-    if !cgroup
-        .rsplit('/')
-        .next()
-        .is_some_and(|unit| unit.starts_with("plugind-") && unit.strip_suffix(".scope").is_some())
-    {
+    if !cgroup.rsplit('/').next().is_some_and(is_unit_name) {
         return Err(std::io::ErrorKind::InvalidInput.into());
     }
     match fs::write(folder(cgroup).join("cgroup.kill"), "1") {

@@ -131,11 +131,6 @@ fn place(name: &str, mount: &Path) -> PathBuf {
     root.join(name.trim_start_matches('/'))
 }
 
-/// Whether a unit's name is one that we give.
-pub(crate) fn is_ours(unit: &str) -> bool {
-    unit.starts_with("plugind-") && unit.strip_suffix(".scope").is_some()
-}
-
 /// Whether a process has ended and was not waited for yet: then it is in no cgroup that says anything.
 fn is_dead(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -5,9 +5,10 @@
 
 use std::fs;
 
+use plugind_protocol::launch::is_unit_name;
 use tokio::time::timeout;
 
-use crate::cgroup::{self, Cgroup};
+use crate::cgroup::Cgroup;
 use crate::instance::KILL_DEADLINE;
 use crate::scope::{JOB_DEADLINE, ScopeUnit, ServiceManager};
 
@@ -56,7 +57,7 @@ pub(crate) async fn end<M: ServiceManager>(manager: &M) {
 }
 
 fn is_orphan(unit: &ScopeUnit, lives: impl Fn(u32) -> bool) -> bool {
-    let ours = cgroup::is_ours(&unit.name);
+    let ours = is_unit_name(&unit.name);
     let launcher = unit.description.rsplit_once(MARK).and_then(|(_, pid)| pid.parse().ok());
     ours && launcher.is_some_and(|pid| pid == std::process::id() || !lives(pid))
 }

@@ -83,9 +83,6 @@ impl Actor {
                         self.settle().await;
                         let removed = self.registry.remove(&self.record.name);
                         let done = removed.is_ok();
-                        if done {
-                            self.snapshot.send_modify(|snapshot| snapshot.gone = true);
-                        }
                         let _ = reply.send(removed);
                         if done {
                             return;

@@ -56,8 +56,6 @@ pub(crate) struct Snapshot {
     pub(crate) granted: Vec<Permission>,
     pub(crate) limits: Vec<LimitState>,
     pub(crate) layers: Vec<(String, String)>,
-    /// The plugin was removed.
-    pub(crate) gone: bool,
 }
 
 impl Snapshot {
@@ -107,7 +105,6 @@ impl Snapshot {
             granted: Vec::new(),
             limits: Vec::new(),
             layers: Vec::new(),
-            gone: false,
         }
     }
 
