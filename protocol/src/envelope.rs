@@ -59,8 +59,8 @@ pub struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     /// Reads a frame; whatever it accepts is a whole message of one [`Class`].
-    pub fn parse(frame: &'a [u8]) -> Result<Envelope<'a>, FrameError> {
-        let wire: Wire<'a> = serde_json::from_slice(frame).map_err(|error| {
+    pub fn parse(frame: &'a str) -> Result<Envelope<'a>, FrameError> {
+        let wire: Wire<'a> = serde_json::from_str(frame).map_err(|error| {
             let cause = crate::text::clip(&error.to_string(), 200);
             if error.is_data() { FrameError::NotJsonRpc { cause } } else { FrameError::InvalidJson { cause } }
         })?;
@@ -78,8 +78,31 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// The number and the result of a response, where the frame is written in the way that most encoders write it. For
+/// every other frame, good or bad, `None`: then [`Envelope::parse`] tells what it is.
+#[must_use]
+pub fn plain_result(frame: &str) -> Option<(u64, &RawValue)> {
+    let rest = frame.strip_prefix("{\"jsonrpc\":\"2.0\",\"id\":")?;
+    let end = rest.bytes().take(20).position(|byte| !byte.is_ascii_digit())?;
+    let (digits, rest) = rest.split_at(end);
+    let result = rest.strip_prefix(",\"result\":")?.strip_suffix('}')?;
+    Some((number(digits)?, serde_json::from_str(result).ok()?))
+}
+
+/// The id and the params of a request of that method, in the same way.
+#[must_use]
+pub fn plain_request<'a>(frame: &'a str, method: &str) -> Option<(Id, &'a str)> {
+    let rest = frame.strip_prefix("{\"jsonrpc\":\"2.0\",\"id\":")?;
+    let end = rest.bytes().take(20).position(|byte| !byte.is_ascii_digit())?;
+    let (digits, rest) = rest.split_at(end);
+    number(digits)?;
+    let rest = rest.strip_prefix(",\"method\":\"")?.strip_prefix(method)?;
+    let params = rest.strip_prefix("\",\"params\":")?.strip_suffix('}')?;
+    Some((Id::of(digits), params))
+}
+
 /// [`Envelope::parse`].
-pub fn parse(frame: &[u8]) -> Result<Envelope<'_>, FrameError> {
+pub fn parse(frame: &str) -> Result<Envelope<'_>, FrameError> {
     Envelope::parse(frame)
 }
 
@@ -139,27 +162,52 @@ impl<'a> Wire<'a> {
 }
 
 /// An id exactly as it was written, so that it can be given back exactly: a number, a string, or `null`.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Id(Box<str>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Id(Written);
+
+/// Most ids are short, and a busy channel has many: those take no memory of their own.
+#[derive(Clone, PartialEq, Eq)]
+enum Written {
+    Short { length: u8, bytes: [u8; SHORT] },
+    Long(Box<str>),
+}
+
+/// The digits of any 64-bit number fit.
+const SHORT: usize = 22;
 
 impl Id {
     /// The id of a response to a message whose own id could not be read.
     #[must_use]
     pub fn null() -> Id {
-        Id("null".into())
+        Id::of("null")
     }
 
     /// The id's JSON text.
     #[must_use]
     pub fn as_json(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Written::Short { length, bytes } => {
+                std::str::from_utf8(&bytes[..usize::from(*length)]).unwrap_or_default()
+            }
+            Written::Long(text) => text,
+        }
     }
 
     /// The number, when it is written as one of ours.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
-        let number = self.0.parse().ok()?;
-        (Id::from(number) == *self).then_some(number)
+        number(self.as_json())
+    }
+
+    fn of(text: &str) -> Id {
+        let mut bytes = [0; SHORT];
+        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(place), Ok(length)) => {
+                place.copy_from_slice(text.as_bytes());
+                Id(Written::Short { length, bytes })
+            }
+            _ => Id(Written::Long(text.into())),
+        }
     }
 
     fn from_raw(raw: &RawValue) -> Result<Id, &'static str> {
@@ -168,33 +216,48 @@ impl Id {
             return Err("the `id` is longer than 256 bytes");
         }
         match text.as_bytes().first() {
-            Some(b'"' | b'-' | b'0'..=b'9' | b'n') => Ok(Id(text.into())),
+            Some(b'"' | b'-' | b'0'..=b'9' | b'n') => Ok(Id::of(text)),
             _ => Err("the `id` is neither a number nor a string"),
         }
     }
 }
 
+/// The number that the text is, when it is written as we write ours.
+fn number(text: &str) -> Option<u64> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (!text.starts_with('0') || text == "0");
+    text.parse().ok().filter(|_| plain)
+}
+
+impl std::hash::Hash for Id {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write(match &self.0 {
+            Written::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Written::Long(text) => text.as_bytes(),
+        });
+    }
+}
+
 impl From<u64> for Id {
     fn from(number: u64) -> Id {
-        Id(number.to_string().into())
+        Id::of(&number.to_string())
     }
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_json())
     }
 }
 
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_json())
     }
 }
 
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        let raw: &RawValue = serde_json::from_str(self.as_json()).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
     }
 }
@@ -300,10 +363,10 @@ fn write_line(line: &mut Vec<u8>, message: &impl Serialize) -> serde_json::Resul
         line.truncate(start);
         return Err(error);
     }
-    for byte in &mut line[start..] {
-        if matches!(byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
+    let mut from = start;
+    while let Some(offset) = memchr::memchr2(b'\n', b'\r', &line[from..]) {
+        line[from + offset] = b' ';
+        from += offset + 1;
     }
     line.push(b'\n');
     Ok(())

@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::envelope::{RpcError, code};
+
 /// What went wrong, as a caller's program tells errors apart (DESIGN §10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
@@ -144,6 +146,20 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// The code of a JSON-RPC error: JSON-RPC's own where it has one, else one of its range for servers. Programs tell
+    /// kinds apart by `data.kind`; a plugin's own error has [`Kind::PluginError`]'s code, whatever it said itself.
+    #[must_use]
+    pub fn rpc_code(self) -> i64 {
+        match self {
+            Kind::InvalidArguments => code::INVALID_PARAMS,
+            Kind::NoSuchCommand => code::METHOD_NOT_FOUND,
+            Kind::Internal => code::INTERNAL_ERROR,
+            other => -32_010 - i64::from(other as u8),
+        }
+    }
+}
+
 /// What every D-Bus error name of ours starts with.
 pub const DBUS_ERROR_PREFIX: &str = "org.plugind1.Error.";
 
@@ -210,6 +226,30 @@ impl Error {
     }
 }
 
+/// An error on a channel: the message, and all of it as `data`.
+impl From<&Error> for RpcError {
+    fn from(error: &Error) -> RpcError {
+        let data = serde_json::value::to_raw_value(error).ok();
+        RpcError { code: error.kind.rpc_code(), message: error.message.clone(), data }
+    }
+}
+
+impl Error {
+    /// The error that a channel brought.
+    #[must_use]
+    pub fn from_rpc(error: &RpcError) -> Error {
+        let whole = error.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok());
+        whole.unwrap_or_else(|| {
+            Error::new(
+                Kind::Internal,
+                format!("an error without its kind: {error}"),
+                "client and daemon may be of different versions: restart plugind after an upgrade",
+            )
+            .outcome_unknown()
+        })
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind, self.message)
@@ -238,5 +278,18 @@ mod tests {
             .with_details(serde_json::json!({"signal": 9}));
         let text = serde_json::to_string(&error).unwrap();
         assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), error);
+    }
+
+    #[test]
+    fn an_error_survives_a_channel_and_its_code_tells_the_kind() {
+        let error =
+            Error::new(Kind::Busy, "too much", "try again").with_details(serde_json::json!({"limit": 3}));
+        assert_eq!(Error::from_rpc(&RpcError::from(&error)), error);
+        let mut codes: Vec<i64> = Kind::ALL.map(Kind::rpc_code).into();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), Kind::ALL.len());
+        let foreign = Error::from_rpc(&RpcError::new(-1, "what"));
+        assert_eq!((foreign.kind, foreign.outcome_known), (Kind::Internal, false));
     }
 }

@@ -6,6 +6,10 @@
 
 use crate::error::{Error, Kind};
 
+mod decoder;
+
+pub use decoder::Decoder;
+
 /// The default of `frame_max`, bytes without the line's end.
 pub const FRAME_MAX_DEFAULT: usize = 1 << 20;
 /// The smallest `frame_max` that a manifest may ask for.
@@ -109,138 +113,8 @@ impl From<FrameError> for Error {
     }
 }
 
-/// Turns pushed bytes into frames; take them by iterating until `None` after each push.
-///
-/// Of one line it never holds more than `frame_max` and its end, however long the line is. More pushed bytes may
-/// bring more frames after a `None`.
-#[derive(Debug)]
-pub struct Decoder {
-    frame_max: usize,
-    buffer: Vec<u8>,
-    /// Where the first line that was not yet taken begins.
-    start: usize,
-    /// Up to where the buffer is known to hold no further line end.
-    scanned: usize,
-    /// How much of the buffer's end is a line whose end has not come yet.
-    open: usize,
-    /// Whether the open line was reported as too large: the rest of it is thrown away.
-    skipping: bool,
-}
-
-impl Decoder {
-    /// A decoder of frames of up to `frame_max` bytes, [`FRAME_MAX_CAP`] at most.
-    #[must_use]
-    pub fn new(frame_max: usize) -> Decoder {
-        Decoder {
-            frame_max: frame_max.min(FRAME_MAX_CAP),
-            buffer: Vec::new(),
-            start: 0,
-            scanned: 0,
-            open: 0,
-            skipping: false,
-        }
-    }
-
-    /// Takes in what was read.
-    pub fn push(&mut self, mut bytes: &[u8]) {
-        self.drop_taken();
-        while !bytes.is_empty() {
-            let end = line_end(bytes);
-            let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-            if !self.skipping {
-                let room = self.open_max().saturating_sub(self.open);
-                self.append(&line[..line.len().min(room)]);
-                self.open += line.len().min(room);
-            }
-            bytes = rest;
-            if end.is_some() {
-                if !std::mem::take(&mut self.skipping) {
-                    self.append(b"\n");
-                }
-                self.open = 0;
-                bytes = &bytes[1..];
-            }
-        }
-    }
-
-    /// Ends the stream; to be called once every frame was taken. An open line is an error, once.
-    pub fn finish(&mut self) -> Result<(), FrameError> {
-        let open = &self.buffer[self.buffer.len() - self.open..];
-        let bytes = if is_blank(open) { 0 } else { open.len() };
-        self.buffer.truncate(self.buffer.len() - self.open);
-        self.open = 0;
-        self.skipping = false;
-        if bytes == 0 { Ok(()) } else { Err(FrameError::Truncated { bytes }) }
-    }
-
-    /// How many bytes of memory the decoder holds now.
-    #[must_use]
-    pub fn held(&self) -> usize {
-        self.buffer.capacity()
-    }
-
-    /// One byte more than a frame and its carriage return: enough to know that an open line is too large.
-    fn open_max(&self) -> usize {
-        self.frame_max + 2
-    }
-
-    /// Like `extend_from_slice`, without doubling beyond what one line can need.
-    fn append(&mut self, bytes: &[u8]) {
-        let needed = self.buffer.len() + bytes.len();
-        if needed > self.buffer.capacity() {
-            let roomy = (self.buffer.capacity() * 2).min(self.open_max() + 1).max(needed);
-            self.buffer.reserve_exact(roomy - self.buffer.len());
-        }
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    fn drop_taken(&mut self) {
-        self.buffer.drain(..self.start);
-        self.scanned -= self.start;
-        self.start = 0;
-        // What a rare large frame needed is not kept for the small ones that follow.
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
-            self.buffer.shrink_to(KEPT);
-        }
-    }
-}
-
-/// The memory that an empty decoder keeps.
-const KEPT: usize = 64 << 10;
-
-impl Iterator for Decoder {
-    type Item = Result<Vec<u8>, FrameError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while let Some(offset) = line_end(&self.buffer[self.scanned..]) {
-            let line = self.start..self.scanned + offset;
-            self.start = line.end + 1;
-            self.scanned = self.start;
-            let line = &self.buffer[line];
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if line.len() > self.frame_max {
-                return Some(Err(FrameError::TooLarge { limit: self.frame_max }));
-            }
-            if !is_blank(line) {
-                return Some(check(line).map(|()| line.to_vec()));
-            }
-        }
-        self.scanned = self.buffer.len();
-        if self.open >= self.open_max() {
-            self.buffer.truncate(self.start);
-            self.scanned = self.start;
-            self.open = 0;
-            self.skipping = true;
-            self.drop_taken();
-            return Some(Err(FrameError::TooLarge { limit: self.frame_max }));
-        }
-        self.drop_taken();
-        None
-    }
-}
-
-/// Whether one line, without its end, may be a frame. Its length is not looked at.
-pub fn check(line: &[u8]) -> Result<(), FrameError> {
+/// Whether one line, without its end, may be a frame; its text. Its length is not looked at.
+pub fn check(line: &[u8]) -> Result<&str, FrameError> {
     const HEADER: &[u8] = b"content-length:";
     if line.starts_with(b"\xef\xbb\xbf") {
         return Err(FrameError::ByteOrderMark);
@@ -248,28 +122,42 @@ pub fn check(line: &[u8]) -> Result<(), FrameError> {
     if line.get(..HEADER.len()).is_some_and(|start| start.eq_ignore_ascii_case(HEADER)) {
         return Err(FrameError::LspFraming);
     }
-    if memchr::memchr(0, line).is_some() {
+    let Glance { nul, openings } = glance(line);
+    if nul {
         return Err(FrameError::Nul);
     }
-    if let Err(error) = std::str::from_utf8(line) {
-        return Err(FrameError::InvalidUtf8 { at: error.valid_up_to() });
-    }
+    let text =
+        std::str::from_utf8(line).map_err(|error| FrameError::InvalidUtf8 { at: error.valid_up_to() })?;
     if line.trim_ascii_start().first() != Some(&b'{') {
         let start = line[..line.len().min(80)].escape_ascii().to_string();
         return Err(FrameError::NotAnObject { start });
     }
-    if deeper_than(line, DEPTH_MAX) {
+    if openings > DEPTH_MAX && deeper_than(line, DEPTH_MAX) {
         return Err(FrameError::TooDeep { limit: DEPTH_MAX });
     }
-    Ok(())
+    Ok(text)
 }
 
-fn line_end(bytes: &[u8]) -> Option<usize> {
-    memchr::memchr(b'\n', bytes)
+/// What one quick pass over a line finds.
+struct Glance {
+    nul: bool,
+    /// Brackets that open something, those in strings included: few of them cannot nest deep.
+    openings: usize,
 }
 
-fn is_blank(line: &[u8]) -> bool {
-    line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'))
+/// Without branches and in counters of one byte, so that the compiler makes vector code of it.
+fn glance(line: &[u8]) -> Glance {
+    let (mut nul, mut openings) = (false, 0);
+    for piece in line.chunks(128) {
+        let (mut zeros, mut opening) = (0_u8, 0_u8);
+        for byte in piece {
+            zeros |= u8::from(*byte == 0);
+            opening += u8::from(matches!(byte, b'{' | b'['));
+        }
+        nul |= zeros != 0;
+        openings += usize::from(opening);
+    }
+    Glance { nul, openings }
 }
 
 /// Whether brackets outside strings nest deeper than `limit`; the line need not be JSON.

@@ -2,20 +2,23 @@ use proptest::prelude::*;
 
 use super::*;
 
-type Outcome = Result<Vec<u8>, FrameError>;
+type Outcome = Result<String, FrameError>;
 
 /// What comes out when `pieces` arrive one after the other, taken after each.
 fn decode<'a>(frame_max: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Outcome> {
     let mut decoder = Decoder::new(frame_max);
     let mut outcomes = Vec::new();
     for piece in pieces {
-        decoder.push(piece);
-        outcomes.extend(decoder.by_ref());
+        feed(&mut decoder, piece, &mut outcomes);
     }
     if let Err(error) = decoder.finish() {
         outcomes.push(Err(error));
     }
     outcomes
+}
+
+fn feed(decoder: &mut Decoder, bytes: &[u8], outcomes: &mut Vec<Outcome>) {
+    decoder.push(bytes, |frame| outcomes.push(frame.map(str::to_owned)));
 }
 
 fn one(bytes: &[u8]) -> Outcome {
@@ -27,8 +30,8 @@ fn one(bytes: &[u8]) -> Outcome {
 #[test]
 fn lines_become_frames() {
     let outcomes = decode(100, [b"{\"a\":1}\n\r\n  \n\n {\"b\":\"\\u0000\"}\r\n{}\n".as_slice()]);
-    let frames: Vec<Vec<u8>> = outcomes.into_iter().map(Result::unwrap).collect();
-    assert_eq!(frames, [b"{\"a\":1}".to_vec(), b" {\"b\":\"\\u0000\"}".to_vec(), b"{}".to_vec()]);
+    let frames: Vec<String> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert_eq!(frames, ["{\"a\":1}", " {\"b\":\"\\u0000\"}", "{}"]);
 }
 
 #[test]
@@ -61,9 +64,9 @@ fn two_hundred_thousand_brackets_alone_are_no_object() {
 #[test]
 fn a_violation_leaves_the_lines_around_it() {
     let outcomes = decode(100, [b"{}\n[]\n{\"a\":1}\n".as_slice()]);
-    assert_eq!(outcomes[0], Ok(b"{}".to_vec()));
+    assert_eq!(outcomes[0], Ok("{}".to_owned()));
     assert!(outcomes[1].is_err());
-    assert_eq!(outcomes[2], Ok(b"{\"a\":1}".to_vec()));
+    assert_eq!(outcomes[2], Ok("{\"a\":1}".to_owned()));
 }
 
 #[test]
@@ -82,77 +85,90 @@ fn frame_max_is_exact_with_either_line_end() {
     let line = |length: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(length - 8));
     for end in ["\n", "\r\n"] {
         let fits = line(100) + end;
-        assert_eq!(decode(100, [fits.as_bytes()]), [Ok(line(100).into_bytes())]);
+        assert_eq!(decode(100, [fits.as_bytes()]), [Ok(line(100))]);
         let over = line(101) + end + "{}" + end;
         assert_eq!(
             decode(100, [over.as_bytes()]),
-            [Err(FrameError::TooLarge { limit: 100 }), Ok(b"{}".to_vec())]
+            [Err(FrameError::TooLarge { limit: 100 }), Ok("{}".to_owned())]
         );
     }
 }
 
 #[test]
+fn blanks_longer_than_a_frame_are_too_large_whole_or_in_pieces() {
+    let bytes = [b" ".repeat(12).as_slice(), b"\n{}\n"].concat();
+    let expected = [Err(FrameError::TooLarge { limit: 8 }), Ok("{}".to_owned())];
+    assert_eq!(decode(8, [bytes.as_slice()]), expected);
+    assert_eq!(decode(8, bytes.chunks(1)), expected);
+}
+
+#[test]
 fn the_cap_holds_whatever_is_asked_for() {
-    assert_eq!(Decoder::new(usize::MAX).frame_max, FRAME_MAX_CAP);
+    let mut decoder = Decoder::new(usize::MAX);
+    let mut outcomes = Vec::new();
+    feed(&mut decoder, &vec![b'x'; FRAME_MAX_CAP + 2], &mut outcomes);
+    assert_eq!(outcomes, [Err(FrameError::TooLarge { limit: FRAME_MAX_CAP })]);
 }
 
 #[test]
 fn a_line_of_one_gib_is_reported_at_once_and_once_and_never_held() {
     let piece = [b'x'; 8192];
     let mut decoder = Decoder::new(FRAME_MAX_FLOOR);
-    let (mut errors, mut most) = (0, 0);
+    let (mut outcomes, mut most) = (Vec::new(), 0);
     for pushed in 1..=(1 << 30) / piece.len() {
-        decoder.push(&piece);
+        feed(&mut decoder, &piece, &mut outcomes);
         most = most.max(decoder.held());
-        for outcome in decoder.by_ref() {
-            assert_eq!(outcome, Err(FrameError::TooLarge { limit: FRAME_MAX_FLOOR }));
-            errors += 1;
-            assert!(pushed * piece.len() <= FRAME_MAX_FLOOR + 2 * piece.len());
-        }
+        assert!(!outcomes.is_empty() || pushed * piece.len() <= FRAME_MAX_FLOOR + piece.len());
     }
-    assert_eq!(errors, 1);
-    assert!(most <= FRAME_MAX_FLOOR + piece.len(), "{most}");
-    decoder.push(b"\n{}\n");
-    assert_eq!(decoder.next(), Some(Ok(b"{}".to_vec())));
+    assert_eq!(outcomes, [Err(FrameError::TooLarge { limit: FRAME_MAX_FLOOR })]);
+    assert!(most <= 2 * FRAME_MAX_FLOOR + 2, "{most}");
+    outcomes.clear();
+    feed(&mut decoder, b"\n{}\n", &mut outcomes);
+    assert_eq!(outcomes, [Ok("{}".to_owned())]);
     assert_eq!(decoder.finish(), Ok(()));
-}
-
-#[test]
-fn an_endless_line_is_bounded_even_when_nothing_is_taken() {
-    let mut decoder = Decoder::new(FRAME_MAX_FLOOR);
-    decoder.push(b"{}\n");
-    for _ in 0..10_000 {
-        decoder.push(&[b'x'; 8192]);
-    }
-    assert!(decoder.held() <= FRAME_MAX_FLOOR + 8192);
-    decoder.push(b"\n{\"a\":1}\n");
-    let outcomes: Vec<Outcome> = decoder.by_ref().collect();
-    let limit = FRAME_MAX_FLOOR;
-    assert_eq!(
-        outcomes,
-        [Ok(b"{}".to_vec()), Err(FrameError::TooLarge { limit }), Ok(b"{\"a\":1}".to_vec())]
-    );
 }
 
 #[test]
 fn memory_of_a_large_frame_is_given_back() {
     let mut decoder = Decoder::new(FRAME_MAX_CAP);
     let line = format!("{{\"a\":\"{}\"}}\n", "x".repeat(FRAME_MAX_CAP - 8));
-    decoder.push(line.as_bytes());
-    assert_eq!(decoder.next().unwrap().unwrap().len(), FRAME_MAX_CAP);
-    assert_eq!(decoder.next(), None);
-    assert!(decoder.held() <= KEPT);
+    let mut outcomes = Vec::new();
+    feed(&mut decoder, line.as_bytes(), &mut outcomes);
+    assert_eq!(outcomes[0].as_ref().map(String::len), Ok(FRAME_MAX_CAP));
+    assert!(decoder.is_roomy());
+    decoder.rest();
+    assert!(!decoder.is_roomy() && decoder.held() == 0);
+    feed(&mut decoder, b"{\"a\":", &mut outcomes);
+    decoder.rest();
+    feed(&mut decoder, b"1}\n", &mut outcomes);
+    assert_eq!(outcomes[1], Ok("{\"a\":1}".to_owned()), "an open line is no rest");
+}
+
+#[test]
+fn a_quiet_stream_takes_little_room_and_a_busy_one_reads_much_at_once() {
+    let mut decoder = Decoder::new(FRAME_MAX_DEFAULT);
+    for _ in 0..100 {
+        decoder.push(b"{\"a\":1}\n", |_| ());
+    }
+    assert_eq!(decoder.held(), 4096);
+    for _ in 0..10 {
+        let room = decoder.space().len();
+        decoder.space().fill(b'\n');
+        decoder.filled(room);
+        assert!(decoder.frame().is_none());
+    }
+    assert_eq!(decoder.space().len(), 64 << 10);
 }
 
 #[test]
 fn the_end_of_the_stream_is_reported_once_and_forgives_blanks() {
     let mut decoder = Decoder::new(100);
-    decoder.push(b"{}\n \r");
-    assert_eq!(decoder.next(), Some(Ok(b"{}".to_vec())));
-    assert_eq!(decoder.next(), None);
+    let mut outcomes = Vec::new();
+    feed(&mut decoder, b"{}\n \r", &mut outcomes);
+    assert_eq!(outcomes, [Ok("{}".to_owned())]);
     assert_eq!(decoder.finish(), Ok(()));
-    decoder.push(b"{\"half");
-    assert_eq!(decoder.next(), None);
+    feed(&mut decoder, b"{\"half", &mut outcomes);
+    assert_eq!(outcomes.len(), 1);
     assert_eq!(decoder.finish(), Err(FrameError::Truncated { bytes: 6 }));
     assert_eq!(decoder.finish(), Ok(()));
 }
@@ -176,6 +192,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(b"Content-Length: 2".to_vec()),
         1 => Just(Vec::new()),
         1 => (60_usize..200).prop_map(|length| vec![b'x'; length]),
+        1 => (60_usize..200).prop_map(|length| vec![b' '; length]),
         1 => (62_usize..67).prop_map(|depth| "{\"a\":".repeat(depth).into_bytes()),
     ]
 }
@@ -221,19 +238,9 @@ proptest! {
 
         let mut decoder = Decoder::new(80);
         for piece in pieces {
-            decoder.push(piece);
-            prop_assert!(decoder.held() <= 83 + 50);
-            decoder.by_ref().for_each(drop);
+            decoder.push(piece, |_| ());
+            prop_assert!(decoder.held() <= 4096);
         }
-    }
-
-    #[test]
-    fn taking_late_gives_the_same_frames(bytes in stream()) {
-        let mut decoder = Decoder::new(80);
-        bytes.chunks(7).for_each(|piece| decoder.push(piece));
-        let mut late: Vec<Outcome> = decoder.by_ref().collect();
-        late.extend(decoder.finish().err().map(Err));
-        prop_assert_eq!(late, decode(80, [bytes.as_slice()]));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct Lifecycle {
     pub idle_timeout_s: u32,
     /// When it is started again after its end.
     pub restart: Restart,
-    /// How many processes serve its calls: one.
+    /// How many processes serve its calls, each in a scope of its own with all of its limits.
     #[schemars(range(min = *Lifecycle::INSTANCES.start(), max = *Lifecycle::INSTANCES.end()))]
     pub instances: u32,
 }
@@ -47,7 +47,7 @@ impl Lifecycle {
     /// What `idle_timeout_s` may be.
     pub const IDLE_TIMEOUT: RangeInclusive<u32> = 0..=86_400;
     /// What `instances` may be.
-    pub const INSTANCES: RangeInclusive<u32> = 1..=1;
+    pub const INSTANCES: RangeInclusive<u32> = 1..=16;
 }
 
 impl Default for Lifecycle {

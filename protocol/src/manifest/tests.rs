@@ -233,7 +233,7 @@ fn broken_rules() -> Vec<(&'static str, Value, &'static str)> {
         ("/resources/in_flight", json!(0), "resources.in_flight"),
         ("/resources/in_flight", json!(1025), "resources.in_flight"),
         ("/lifecycle/idle_timeout_s", json!(86_401), "lifecycle.idle_timeout_s"),
-        ("/lifecycle/instances", json!(2), "lifecycle.instances"),
+        ("/lifecycle/instances", json!(17), "lifecycle.instances"),
     ]
 }
 
