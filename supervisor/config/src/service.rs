@@ -40,6 +40,7 @@ where
     if nix::unistd::geteuid().is_root() {
         return Err(crate::refuse_root());
     }
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_MAX)
@@ -49,6 +50,17 @@ where
     // A blocking task may still read from somebody's pipe: it is not waited for.
     runtime.shutdown_background();
     outcome
+}
+
+/// Each plugin takes some descriptors, and the soft limit of 1024 is for programs that use select(2). Plugins have a
+/// limit of their own.
+fn raise_open_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(cause) = raised {
+        tracing::warn!("the limit on open files stays as it is: {cause}");
+    }
 }
 
 /// Tells systemd that the daemon serves now.

@@ -20,11 +20,18 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The figures of a cgroup by its name below the mount; all unknown for an empty name.
-    pub(crate) fn of(cgroup: &str) -> Usage {
-        if cgroup.is_empty() {
-            return Usage { memory: UNKNOWN, cpu_nsec: UNKNOWN, tasks: UNKNOWN };
-        }
+    /// The sums over cgroups by their names below the mount; all unknown without any.
+    pub(crate) fn of_all(cgroups: &[String]) -> Usage {
+        let add = |a: u64, b: u64| if a == UNKNOWN || b == UNKNOWN { UNKNOWN } else { a.saturating_add(b) };
+        let sum = cgroups.iter().map(|cgroup| Usage::of(cgroup)).reduce(|a, b| Usage {
+            memory: add(a.memory, b.memory),
+            cpu_nsec: add(a.cpu_nsec, b.cpu_nsec),
+            tasks: add(a.tasks, b.tasks),
+        });
+        sum.unwrap_or(Usage { memory: UNKNOWN, cpu_nsec: UNKNOWN, tasks: UNKNOWN })
+    }
+
+    fn of(cgroup: &str) -> Usage {
         let path = folder(cgroup);
         let cpu = fs::read_to_string(path.join("cpu.stat")).ok().and_then(|text| {
             text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<u64>().ok())

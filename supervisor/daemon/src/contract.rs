@@ -1,11 +1,9 @@
 //! What a plugin promised in its manifest, ready to check calls against.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jsonschema::Validator;
-use plugind_protocol::manifest::Command;
 use plugind_protocol::manifest::command_schema::accepts_everything;
 use plugind_protocol::{BundleDigest, Error, Kind, Manifest, strict};
 use serde_json::Value;
@@ -19,12 +17,19 @@ pub(crate) struct Contract {
     /// SHA-256 of the manifest's bytes.
     pub(crate) manifest_sha256: String,
     pub(crate) manifest: Manifest,
-    schemas: HashMap<String, Schemas>,
+    checked: Vec<Checked>,
     checks: Arc<Semaphore>,
 }
 
-/// `None` where the schema accepts everything: then nothing is parsed.
-struct Schemas {
+/// One command of the manifest, ready to be called.
+pub(crate) struct Checked {
+    pub(crate) name: String,
+    /// The same as a JSON text.
+    pub(crate) json: Arc<str>,
+    /// The longest that a call may take.
+    pub(crate) timeout: Duration,
+    pub(crate) dry_run: bool,
+    /// `None` where the schema accepts everything: then nothing is parsed.
     input: Option<Arc<Validator>>,
     output: Option<Arc<Validator>>,
 }
@@ -45,21 +50,29 @@ impl Contract {
         manifest_sha256: String,
         manifest: Manifest,
     ) -> Result<Contract, Error> {
-        let mut schemas = HashMap::new();
+        let mut checked = Vec::new();
         for command in &manifest.commands {
             let field = |which: &str| format!("commands.{}.{which}", command.name);
-            let compiled = Schemas {
+            checked.push(Checked {
+                name: command.name.clone(),
+                json: serde_json::Value::from(command.name.as_str()).to_string().into(),
+                timeout: Duration::from_millis(u64::from(command.timeout_ms)),
+                dry_run: command.dry_run,
                 input: compile(&command.input_schema, &field("input_schema"))?,
                 output: compile(&command.output_schema, &field("output_schema"))?,
-            };
-            schemas.insert(command.name.clone(), compiled);
+            });
         }
-        Ok(Contract { digest, manifest_sha256, manifest, schemas, checks: Arc::new(Semaphore::new(CHECKS)) })
+        Ok(Contract { digest, manifest_sha256, manifest, checked, checks: Arc::new(Semaphore::new(CHECKS)) })
     }
 
-    /// The command of that name.
-    pub(crate) fn command(&self, name: &str) -> Result<&Command, Error> {
-        self.manifest.commands.iter().find(|command| command.name == name).ok_or_else(|| {
+    /// A command by its place.
+    pub(crate) fn checked(&self, at: usize) -> &Checked {
+        &self.checked[at]
+    }
+
+    /// The place of the command of that name.
+    pub(crate) fn find(&self, name: &str) -> Result<usize, Error> {
+        self.checked.iter().position(|checked| checked.name == name).ok_or_else(|| {
             let known: Vec<&str> =
                 self.manifest.commands.iter().map(|command| command.name.as_str()).collect();
             Error::new(
@@ -74,42 +87,70 @@ impl Contract {
         })
     }
 
+    /// Checks a call's arguments, if that is short work.
+    pub(crate) fn check_arguments_now(
+        &self,
+        command: &Checked,
+        arguments: &RawValue,
+    ) -> Option<Result<(), Error>> {
+        match &command.input {
+            None => Some(Ok(())),
+            Some(schema) => short(arguments).then(|| {
+                violation(schema, arguments.get()).map_err(|cause| self.bad_arguments(command, &cause))
+            }),
+        }
+    }
+
     /// Checks a call's arguments.
-    pub(crate) async fn check_arguments(&self, command: &str, arguments: &RawValue) -> Result<(), Error> {
-        let Some(schema) = self.schemas.get(command).and_then(|schemas| schemas.input.as_ref()) else {
-            return Ok(());
-        };
-        self.check(schema, arguments).await?.map_err(|cause| {
-            Error::new(
-                Kind::InvalidArguments,
-                format!("the arguments of {}.{command} break its input schema: {cause}", self.manifest.name),
-                format!("see the schema: pluginctl describe {}", self.manifest.name),
-            )
-        })
+    pub(crate) async fn check_arguments(&self, command: &Checked, arguments: &RawValue) -> Result<(), Error> {
+        if let Some(checked) = self.check_arguments_now(command, arguments) {
+            return checked;
+        }
+        let Some(schema) = &command.input else { return Ok(()) };
+        self.check(schema, arguments).await?.map_err(|cause| self.bad_arguments(command, &cause))
+    }
+
+    /// Checks a call's result, if that is short work.
+    pub(crate) fn check_result_now(&self, command: &Checked, result: &RawValue) -> Option<Result<(), Error>> {
+        match &command.output {
+            None => Some(Ok(())),
+            Some(schema) => short(result)
+                .then(|| violation(schema, result.get()).map_err(|cause| self.bad_result(command, &cause))),
+        }
     }
 
     /// Checks a call's result.
-    pub(crate) async fn check_result(&self, command: &str, result: &RawValue) -> Result<(), Error> {
-        let Some(schema) = self.schemas.get(command).and_then(|schemas| schemas.output.as_ref()) else {
-            return Ok(());
-        };
+    pub(crate) async fn check_result(&self, command: &Checked, result: &RawValue) -> Result<(), Error> {
+        if let Some(checked) = self.check_result_now(command, result) {
+            return checked;
+        }
+        let Some(schema) = &command.output else { return Ok(()) };
         let checked = self.check(schema, result).await.map_err(Error::outcome_unknown)?;
-        checked.map_err(|cause| {
-            Error::new(
-                Kind::ProtocolViolation,
-                format!("the result of {}.{command} breaks its output schema: {cause}", self.manifest.name),
-                "report it to the plugin's author: the manifest promises another shape",
-            )
-            .outcome_unknown()
-        })
+        checked.map_err(|cause| self.bad_result(command, &cause))
+    }
+
+    fn bad_arguments(&self, command: &Checked, cause: &str) -> Error {
+        let command = &command.name;
+        Error::new(
+            Kind::InvalidArguments,
+            format!("the arguments of {}.{command} break its input schema: {cause}", self.manifest.name),
+            format!("see the schema: pluginctl describe {}", self.manifest.name),
+        )
+    }
+
+    fn bad_result(&self, command: &Checked, cause: &str) -> Error {
+        let command = &command.name;
+        Error::new(
+            Kind::ProtocolViolation,
+            format!("the result of {}.{command} breaks its output schema: {cause}", self.manifest.name),
+            "report it to the plugin's author: the manifest promises another shape",
+        )
+        .outcome_unknown()
     }
 
     /// The first violation of a schema. Both sides are the plugin's own, so a long check must not hold up others: it
     /// goes on beside the event loop, few at a time.
     async fn check(&self, schema: &Arc<Validator>, text: &RawValue) -> Result<Result<(), String>, Error> {
-        if text.get().len() <= INLINE_MAX {
-            return Ok(violation(schema, text.get()));
-        }
         let too_long = || {
             Error::new(
                 Kind::TimedOut,
@@ -132,6 +173,10 @@ impl Contract {
         let checked = timeout_at(deadline, check).await.map_err(|_| too_long())?;
         checked.map_err(|cause| Error::internal(format!("a check was cut off: {cause}")))
     }
+}
+
+fn short(text: &RawValue) -> bool {
+    text.get().len() <= INLINE_MAX
 }
 
 fn compile(schema: &Value, field: &str) -> Result<Option<Arc<Validator>>, Error> {
@@ -179,7 +224,9 @@ mod tests {
 
     async fn accepts(result: &str) -> bool {
         let result = RawValue::from_string(result.to_owned()).unwrap();
-        contract().check_result("c", &result).await.is_ok()
+        let contract = contract();
+        let command = contract.checked(contract.find("c").unwrap());
+        contract.check_result(command, &result).await.is_ok()
     }
 
     #[tokio::test]

@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::contract::Contract;
-use crate::plugin::{Call, Session, Surroundings};
+use crate::plugin::{Session, Surroundings, bounds, call_once};
 use crate::registry::Record;
-use crate::relay::PluginLog;
+use crate::relay::{PluginLog, Pool};
 
 /// The canary's manifest; its program is the sandbox helper itself.
 const MANIFEST: &str = r#"{
@@ -58,11 +58,14 @@ pub(crate) async fn run(surroundings: &Surroundings) -> Vec<Step> {
     };
     let (record, contract) = installed;
     steps.push(Step::good("store", format!("the canary's bundle {} was verified", record.digest)));
-    match Session::start(surroundings, &record, &contract, Arc::new(PluginLog::new(&record.name))).await {
+    let pool = Pool::new(&record.name, bounds(&contract), Arc::default());
+    let log = Arc::new(PluginLog::new(&record.name));
+    match Session::start(surroundings, &record, &contract, &pool, log).await {
         Err(error) => steps.push(Step::bad("start", &error)),
         Ok(session) => {
             describe(&session, surroundings, &mut steps);
-            steps.push(probe(&session).await);
+            session.link.open();
+            steps.push(probe(&pool).await);
             let status = session.stop().await;
             steps.push(Step::good("stop", format!("the scope is empty ({status})")));
         }
@@ -106,19 +109,11 @@ fn describe(session: &Session, surroundings: &Surroundings, steps: &mut Vec<Step
     steps.push(Step::good("handshake", "the program is the one that its manifest describes"));
 }
 
-async fn probe(session: &Session) -> Step {
+async fn probe(pool: &Arc<Pool>) -> Step {
     let Ok(arguments) = RawValue::from_string("{}".to_owned()) else {
         return Step::bad("call", &Error::internal("an empty object is JSON"));
     };
-    let call = Call {
-        command: "probe".to_owned(),
-        arguments,
-        invocation: "doctor".to_owned(),
-        caller: "doctor".to_owned(),
-        timeout: Duration::from_secs(10),
-        dry_run: false,
-    };
-    match Session::invoke(&session.link, &call).await {
+    match call_once(pool, "probe", arguments, "doctor", Duration::from_secs(10)).await {
         Ok(result) => Step::good("call", result.get()),
         Err(error) => Step::bad("call", &error),
     }

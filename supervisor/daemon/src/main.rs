@@ -4,6 +4,7 @@
 //! made to run. Plugins are started by the launcher.
 
 mod cgroup;
+mod channel;
 mod contract;
 mod dbus;
 mod doctor;
@@ -12,6 +13,7 @@ mod options;
 mod plugin;
 mod registry;
 mod relay;
+mod side_loop;
 mod store;
 mod supervisor;
 mod tree;
@@ -25,9 +27,11 @@ use plugind_config::{Directories, Settings, directories, service};
 use plugind_protocol::{Error, Kind};
 use zbus::Connection;
 
+use crate::channel::Channels;
 use crate::launcher::{Launcher, Place};
 use crate::options::{Options, Private};
 use crate::plugin::Surroundings;
+use crate::side_loop::SideLoop;
 use crate::store::Store;
 use crate::supervisor::Supervisor;
 
@@ -49,14 +53,19 @@ async fn serve(options: Options) -> Result<(), Error> {
         }
         None => (Place::Socket(directories::launcher_socket()?), None),
     };
+    let drain = SideLoop::start("stderr")?;
     let surroundings = Surroundings {
         store: Store::open(&directories)?,
         launcher: Arc::new(Launcher::new(place)),
         settings: Arc::new(Settings::load()?),
         directories,
+        stderr: drain.handle(),
     };
     let supervisor = Supervisor::load(surroundings)?;
-    let connection = tokio::time::timeout(CONNECT_DEADLINE, connect(bus, &supervisor))
+    let callers = Arc::<dbus::Callers>::default();
+    let beside = SideLoop::start("channels")?;
+    let channels = Channels::new(beside.handle());
+    let connection = tokio::time::timeout(CONNECT_DEADLINE, connect(bus, &supervisor, &callers, channels))
         .await
         .map_err(|_| no_bus("it did not answer within 10 s"))?
         .map_err(|cause| no_bus(&cause.to_string()))?;
@@ -65,6 +74,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     if !is_private {
         connection.request_name(dbus::NAME).await.map_err(|cause| no_bus(&cause.to_string()))?;
     }
+    let leavers = (!is_private).then(|| tokio::spawn(callers.watch(connection.clone())));
     service::ready();
     let objects = tokio::spawn(dbus::keep_objects(connection.clone(), Arc::clone(&supervisor)));
     let closed = connection.clone();
@@ -75,6 +85,9 @@ async fn serve(options: Options) -> Result<(), Error> {
     };
     service::stopping();
     objects.abort();
+    if let Some(leavers) = leavers {
+        leavers.abort();
+    }
     supervisor.stop_all().await;
     outcome
 }
@@ -82,8 +95,10 @@ async fn serve(options: Options) -> Result<(), Error> {
 async fn connect(
     bus: Option<std::os::unix::net::UnixStream>,
     supervisor: &Arc<Supervisor>,
+    callers: &Arc<dbus::Callers>,
+    channels: Channels,
 ) -> zbus::Result<Connection> {
-    let (manager, object_manager) = dbus::manager(supervisor);
+    let (manager, object_manager) = dbus::manager(supervisor, callers, channels);
     let builder = match bus {
         Some(stream) => zbus::connection::Builder::unix_stream(stream).server(zbus::Guid::generate()).p2p(),
         None => zbus::connection::Builder::session(),

@@ -1,5 +1,6 @@
 //! All plugins by name: installing, removing, finding them, and calling them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::str::FromStr as _;
@@ -12,9 +13,10 @@ use plugind_protocol::manifest::Protocol;
 use plugind_protocol::{BundleDigest, Error, Kind, Manifest};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::contract::Contract;
-use crate::plugin::{Call, Command, Plugin, Surroundings};
+use crate::plugin::{self, Command, Plugin, Surroundings};
 use crate::registry::{BrokenRecord, Record, Registry};
 
 /// `doctor` runs its canary under such a name.
@@ -34,7 +36,26 @@ pub(crate) struct Supervisor {
     streams: Arc<tokio::sync::Semaphore>,
     /// Counts installs and removals, for whoever lists plugins.
     pub(crate) changed: watch::Sender<u64>,
-    invocations: AtomicU64,
+}
+
+/// Who calls: known by its bus, never by its own words.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// Who takes turns with others.
+    pub(crate) key: u64,
+    /// In words.
+    pub(crate) who: Arc<str>,
+    /// The same as a JSON text, for `meta.caller`.
+    pub(crate) json: Arc<str>,
+}
+
+impl Caller {
+    /// Somebody who was not seen before.
+    pub(crate) fn new(who: String) -> Caller {
+        static KEYS: AtomicU64 = AtomicU64::new(1);
+        let json = serde_json::Value::from(who.as_str()).to_string().into();
+        Caller { key: KEYS.fetch_add(1, Ordering::Relaxed), who: who.into(), json }
+    }
 }
 
 /// A call as a caller makes it.
@@ -42,7 +63,7 @@ pub(crate) struct Request {
     pub(crate) plugin: String,
     pub(crate) command: String,
     pub(crate) arguments: String,
-    pub(crate) caller: String,
+    pub(crate) caller: Caller,
     pub(crate) timeout: Option<Duration>,
     pub(crate) dry_run: bool,
 }
@@ -72,7 +93,6 @@ impl Supervisor {
             changing: tokio::sync::Mutex::default(),
             streams: Arc::new(tokio::sync::Semaphore::new(STREAMS_MAX)),
             changed: watch::channel(0).0,
-            invocations: AtomicU64::new(0),
         });
         if let Some(used) = supervisor.used() {
             supervisor.surroundings.store.sweep(&used);
@@ -154,62 +174,27 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Calls a command; what can be refused without the plugin is refused before it is started.
+    /// Calls a command of a plugin for somebody on D-Bus.
     pub(crate) async fn call(&self, request: Request) -> Result<Box<RawValue>, Error> {
         let plugin = self.find(&request.plugin)?;
-        let outcome = self.call_plugin(&plugin, request).await;
-        plugin.count(&outcome);
-        outcome
-    }
-
-    async fn call_plugin(&self, plugin: &Plugin, request: Request) -> Result<Box<RawValue>, Error> {
-        let contract = plugin.contract()?;
-        let command = contract.command(&request.command)?;
-        let frame_max = contract.manifest.resources.frame_limit();
-        if request.arguments.len() > frame_max {
-            return Err(Error::new(
-                Kind::FrameTooLarge,
-                format!("the arguments are longer than the {frame_max} bytes that {} takes", request.plugin),
-                "send less at once, or raise resources.frame_max in the manifest (16M at most)",
-            ));
-        }
-        let arguments = RawValue::from_string(request.arguments).map_err(|cause| {
-            Error::new(
-                Kind::InvalidArguments,
-                format!("the arguments are not JSON: {cause}"),
-                "pass one JSON value, an object as a rule",
-            )
-        })?;
-        // The line protocol has no room for line ends between tokens.
-        let arguments = one_line(arguments)?;
-        // The frame adds two levels around them.
-        if frame::deeper_than(arguments.get().as_bytes(), frame::DEPTH_MAX - 2) {
-            return Err(Error::new(
-                Kind::InvalidArguments,
-                format!("the arguments nest deeper than {} levels", frame::DEPTH_MAX - 2),
-                "nest them less",
-            ));
-        }
-        contract.check_arguments(&request.command, &arguments).await?;
-        if request.dry_run && !command.dry_run {
-            return Err(Error::new(
-                Kind::InvalidArguments,
-                format!("{}.{} has no dry run", request.plugin, request.command),
-                "the manifest must declare \"dry_run\": true for the command",
-            ));
-        }
-        let most = Duration::from_millis(u64::from(command.timeout_ms));
-        let call = Call {
-            command: request.command.clone(),
-            arguments,
-            invocation: format!("i{}", self.invocations.fetch_add(1, Ordering::Relaxed)),
-            caller: request.caller,
-            timeout: request.timeout.unwrap_or(most).min(most),
-            dry_run: request.dry_run,
+        let arguments = match arguments(&plugin, &request.plugin, request.arguments) {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                let now = Instant::now();
+                plugin.counters.answered(Some(error.kind), now, now);
+                return Err(error);
+            }
         };
-        let result = plugin.ask(|reply| Command::Call(call, reply)).await?;
-        contract.check_result(&request.command, &result).await?;
-        Ok(result)
+        let call = plugin::Request {
+            command: &request.command,
+            arguments: Cow::Owned(arguments),
+            caller: request.caller.key,
+            who: &request.caller.json,
+            timeout: request.timeout,
+            dry_run: request.dry_run,
+            credit: 0,
+        };
+        plugin.call(call).await
     }
 
     /// Stops every plugin, all at once.
@@ -298,6 +283,35 @@ impl Supervisor {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Plugin>>> {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The arguments as one line of JSON that fits a frame.
+fn arguments(plugin: &Plugin, name: &str, text: String) -> Result<Box<RawValue>, Error> {
+    let frame_max = plugin.frame_max()?;
+    if text.len() > frame_max {
+        return Err(Error::new(
+            Kind::FrameTooLarge,
+            format!("the arguments are longer than the {frame_max} bytes that {name} takes"),
+            "send less at once, or raise resources.frame_max in the manifest (16M at most)",
+        ));
+    }
+    // The frame adds two levels around them.
+    if frame::deeper_than(text.as_bytes(), frame::DEPTH_MAX - 2) {
+        return Err(Error::new(
+            Kind::InvalidArguments,
+            format!("the arguments nest deeper than {} levels", frame::DEPTH_MAX - 2),
+            "nest them less",
+        ));
+    }
+    let arguments = RawValue::from_string(text).map_err(|cause| {
+        Error::new(
+            Kind::InvalidArguments,
+            format!("the arguments are not JSON: {cause}"),
+            "pass one JSON value, an object as a rule",
+        )
+    })?;
+    // The line protocol has no room for line ends between tokens.
+    one_line(arguments)
 }
 
 fn contract(surroundings: &Surroundings, record: &Record) -> Result<Contract, Error> {

@@ -10,8 +10,9 @@ use zbus::object_server::SignalEmitter;
 use zbus::wire::OwnedFd;
 use zbus::{Connection, OwnedVariant};
 
-use super::caller::Callers;
+use super::caller::{Authorised, Callers};
 use super::error::BusError;
+use crate::channel::Channels;
 use crate::doctor;
 use crate::plugin::Command;
 use crate::supervisor::{Request, Supervisor};
@@ -23,6 +24,7 @@ const LOG_LINES_MAX: u32 = 1000;
 pub(crate) struct Manager {
     pub(super) supervisor: Arc<Supervisor>,
     pub(super) callers: Arc<Callers>,
+    pub(super) channels: Channels,
 }
 
 /// The options of a method, `a{sv}`; unknown ones are refused, never overlooked.
@@ -73,10 +75,10 @@ impl Manager {
         connection: &Connection,
         header: &Header<'_>,
         action: &str,
-    ) -> Result<String, BusError> {
-        let caller = self.callers.authorise(connection, header).await?;
-        tracing::debug!(caller, action, "authorised");
-        Ok(caller)
+    ) -> Result<Authorised, BusError> {
+        let authorised = self.callers.authorise(connection, header).await?;
+        tracing::debug!(caller = %authorised.caller.who, action, "authorised");
+        Ok(authorised)
     }
 
     async fn ask(
@@ -213,14 +215,36 @@ impl Manager {
         #[zbus(connection)] connection: &Connection,
         #[zbus(header)] header: Header<'_>,
     ) -> Result<String, BusError> {
-        let caller = self.authorise(connection, &header, "call").await?;
+        let mut authorised = self.authorise(connection, &header, "call").await?;
+        let caller = authorised.caller.clone();
         let mut options = Options(options);
         let timeout = options.take::<u64>("timeout_ms")?.map(Duration::from_millis);
         let dry_run = options.take::<bool>("dry_run")?.unwrap_or(false);
         options.done()?;
         let request = Request { plugin, command, arguments, caller, timeout, dry_run };
-        let result = self.supervisor.call(request).await?;
+        let result = tokio::select! {
+            result = self.supervisor.call(request) => result?,
+            () = authorised.gone() => {
+                return Err(Error::new(Kind::Cancelled, "the caller has left the bus", "call again").into());
+            }
+        };
         Ok(Box::<str>::from(result).into())
+    }
+
+    /// Opens a channel to up to 64 plugins: a connected stream socket that speaks plugind-protocol's frames, for many
+    /// calls, streams and speed. `frame_max` is the longest line either way, in bytes. No options yet.
+    #[zbus(out_args("channel", "frame_max"))]
+    async fn open_channel(
+        &self,
+        plugins: Vec<String>,
+        options: HashMap<String, OwnedVariant>,
+        #[zbus(connection)] connection: &Connection,
+        #[zbus(header)] header: Header<'_>,
+    ) -> Result<(OwnedFd, u32), BusError> {
+        let authorised = self.authorise(connection, &header, "call").await?;
+        Options(options).done()?;
+        let (socket, frame_max) = self.channels.open(&self.supervisor, &plugins, &authorised.caller)?;
+        Ok((socket.into(), u32::try_from(frame_max).unwrap_or(u32::MAX)))
     }
 
     /// The manifest and the digests, as JSON.
@@ -270,10 +294,10 @@ impl Manager {
         #[zbus(connection)] connection: &Connection,
         #[zbus(header)] header: Header<'_>,
     ) -> Result<(), BusError> {
-        let caller = self.authorise(connection, &header, "grant").await?;
+        let caller = self.authorise(connection, &header, "grant").await?.caller.who;
         let set = self::permissions(&permissions)?;
         self.ask(&name, |reply| Command::Grant(set, reply)).await?;
-        tracing::info!(PLUGIND_PLUGIN = name, caller, "granted to {name}: {}", permissions.join(" "));
+        tracing::info!(PLUGIND_PLUGIN = name, %caller, "granted to {name}: {}", permissions.join(" "));
         Ok(())
     }
 
@@ -285,10 +309,10 @@ impl Manager {
         #[zbus(connection)] connection: &Connection,
         #[zbus(header)] header: Header<'_>,
     ) -> Result<(), BusError> {
-        let caller = self.authorise(connection, &header, "revoke").await?;
+        let caller = self.authorise(connection, &header, "revoke").await?.caller.who;
         let set = self::permissions(&permissions)?;
         self.ask(&name, |reply| Command::Revoke(set, reply)).await?;
-        tracing::info!(PLUGIND_PLUGIN = name, caller, "revoked from {name}: {}", permissions.join(" "));
+        tracing::info!(PLUGIND_PLUGIN = name, %caller, "revoked from {name}: {}", permissions.join(" "));
         Ok(())
     }
 

@@ -13,8 +13,10 @@ use tokio::task::JoinHandle;
 use zbus::object_server::SignalEmitter;
 use zbus::{Connection, fdo::ObjectManager};
 
+use crate::channel::Channels;
 use crate::plugin::Plugin;
 use crate::supervisor::Supervisor;
+pub(crate) use caller::Callers;
 use manager::Manager;
 use plugin::PluginObject;
 
@@ -25,8 +27,13 @@ pub(crate) const NAME: &str = "org.plugind1";
 pub(crate) const PATH: &str = "/org/plugind1";
 
 /// The Manager object, to be served at [`PATH`] before the name is taken.
-pub(crate) fn manager(supervisor: &Arc<Supervisor>) -> (Manager, ObjectManager) {
-    (Manager { supervisor: Arc::clone(supervisor), callers: Arc::default() }, ObjectManager)
+pub(crate) fn manager(
+    supervisor: &Arc<Supervisor>,
+    callers: &Arc<Callers>,
+    channels: Channels,
+) -> (Manager, ObjectManager) {
+    let (supervisor, callers) = (Arc::clone(supervisor), Arc::clone(callers));
+    (Manager { supervisor, callers, channels }, ObjectManager)
 }
 
 /// Keeps the objects of the bus in step with the plugins, for as long as the connection lives.

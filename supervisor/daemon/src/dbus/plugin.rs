@@ -1,16 +1,15 @@
 //! `org.plugind1.Plugin`: one object a plugin.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use zbus::Variant;
 use zbus::names::InterfaceName;
 use zbus::object_server::SignalEmitter;
 
 use crate::cgroup::Usage;
-use crate::plugin::{Plugin, Snapshot};
+use crate::plugin::{Instance, Plugin, Snapshot};
 
 /// The interface's name.
 const INTERFACE: &str = "org.plugind1.Plugin";
@@ -29,8 +28,15 @@ impl PluginObject {
         look(&self.plugin.snapshot.borrow())
     }
 
+    fn first<T: Default>(&self, look: impl FnOnce(&Instance) -> T) -> T {
+        self.see(|snapshot| snapshot.first().map(look)).unwrap_or_default()
+    }
+
+    /// Of all instances together.
     fn usage(&self) -> Usage {
-        Usage::of(&self.see(|snapshot| snapshot.cgroup.clone()))
+        let cgroups: Vec<String> =
+            self.see(|snapshot| snapshot.instances.iter().map(|instance| instance.cgroup.clone()).collect());
+        Usage::of_all(&cgroups)
     }
 }
 
@@ -96,25 +102,25 @@ impl PluginObject {
     /// The scope unit, or empty.
     #[zbus(property)]
     fn unit(&self) -> String {
-        self.see(|snapshot| snapshot.unit.clone())
+        self.first(|instance| instance.unit.clone())
     }
 
     /// The running instance, or empty.
     #[zbus(property)]
     fn instance(&self) -> String {
-        self.see(|snapshot| snapshot.instance.clone())
+        self.first(|instance| instance.id.clone())
     }
 
     /// The plugin's own process, or 0.
     #[zbus(property, name = "MainPID")]
     fn main_pid(&self) -> u32 {
-        self.see(|snapshot| snapshot.main_pid)
+        self.first(|instance| instance.main_pid)
     }
 
     /// The scope's cgroup, or empty.
     #[zbus(property)]
     fn control_group(&self) -> String {
-        self.see(|snapshot| snapshot.cgroup.clone())
+        self.first(|instance| instance.cgroup.clone())
     }
 
     /// How often it ended by itself.
@@ -171,17 +177,85 @@ impl PluginObject {
         self.see(|snapshot| snapshot.layers.clone())
     }
 
-    /// Calls since the supervisor started.
+    /// Calls that were answered since the supervisor started.
     #[zbus(property(emits_changed_signal = "false"))]
     fn calls(&self) -> u64 {
-        self.plugin.calls.calls.load(Ordering::Relaxed)
+        self.plugin.counters.calls()
     }
 
     /// Calls that ended in an error since the supervisor started.
     #[zbus(property(emits_changed_signal = "false"))]
     fn errors(&self) -> u64 {
-        self.plugin.calls.errors.load(Ordering::Relaxed)
+        self.plugin.counters.errors()
     }
+
+    /// The same by kind of error.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn errors_by_kind(&self) -> BTreeMap<&'static str, u64> {
+        self.plugin.counters.errors_by_kind()
+    }
+
+    /// Bytes of calls that were sent to it since the supervisor started.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn bytes_in(&self) -> u64 {
+        self.plugin.counters.bytes_in()
+    }
+
+    /// Bytes of frames that it sent since the supervisor started.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn bytes_out(&self) -> u64 {
+        self.plugin.counters.bytes_out()
+    }
+
+    /// Calls that it works on.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn in_flight(&self) -> u32 {
+        u32::try_from(self.plugin.load().0).unwrap_or(u32::MAX)
+    }
+
+    /// Calls that wait for it.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn queued(&self) -> u32 {
+        u32::try_from(self.plugin.load().1).unwrap_or(u32::MAX)
+    }
+
+    /// What half of the calls of the last one to two minutes took at most, in microseconds and to an eighth; 2^64-1
+    /// without any.
+    #[zbus(property(emits_changed_signal = "false"), name = "LatencyP50USec")]
+    fn latency_p50(&self) -> u64 {
+        self.plugin.counters.latency(0.5).unwrap_or(u64::MAX)
+    }
+
+    /// What 99 of 100 calls of the last one to two minutes took at most.
+    #[zbus(property(emits_changed_signal = "false"), name = "LatencyP99USec")]
+    fn latency_p99(&self) -> u64 {
+        self.plugin.counters.latency(0.99).unwrap_or(u64::MAX)
+    }
+
+    /// Answers, chunks and progress that it sent and nobody waited for.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn stray_answers(&self) -> u64 {
+        self.plugin.counters.strays()
+    }
+
+    /// Progress that was left out, because it was too fast or its caller too slow.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn progress_dropped(&self) -> u64 {
+        self.plugin.counters.progress_dropped()
+    }
+
+    /// Each running instance: its id, scope unit, cgroup and process.
+    #[zbus(property)]
+    fn instances(&self) -> Vec<(String, String, String, u32)> {
+        self.see(instances)
+    }
+}
+
+fn instances(snapshot: &Snapshot) -> Vec<(String, String, String, u32)> {
+    let figures = |instance: &Instance| {
+        (instance.id.clone(), instance.unit.clone(), instance.cgroup.clone(), instance.main_pid)
+    };
+    snapshot.instances.iter().map(figures).collect()
 }
 
 /// Tells the bus what differs between two snapshots.
@@ -200,10 +274,13 @@ pub(super) async fn announce(
     differ("State", old.state != new.state, new.state.name().into());
     differ("SubState", old.sub_state != new.sub_state, new.sub_state.into());
     differ("StateChangeTimestamp", old.state_changed != new.state_changed, new.state_changed.into());
-    differ("Unit", old.unit != new.unit, new.unit.clone().into());
-    differ("Instance", old.instance != new.instance, new.instance.clone().into());
-    differ("MainPID", old.main_pid != new.main_pid, new.main_pid.into());
-    differ("ControlGroup", old.cgroup != new.cgroup, new.cgroup.clone().into());
+    let first = |snapshot: &Snapshot| snapshot.first().cloned().unwrap_or_default();
+    let (was, is) = (first(old), first(new));
+    differ("Unit", was.unit != is.unit, is.unit.into());
+    differ("Instance", was.id != is.id, is.id.into());
+    differ("MainPID", was.main_pid != is.main_pid, is.main_pid.into());
+    differ("ControlGroup", was.cgroup != is.cgroup, is.cgroup.into());
+    differ("Instances", old.instances != new.instances, instances(new).into());
     differ("Restarts", old.restarts != new.restarts, new.restarts.into());
     differ("LastExit", old.last_exit != new.last_exit, new.last_exit.clone().into());
     differ("GrantedPermissions", old.granted != new.granted, texts(&new.granted).into());

@@ -43,8 +43,13 @@ async fn the_committed_introspection_is_what_the_code_serves() {
         launcher: Arc::new(Launcher::new(Place::Connected(std::sync::Mutex::default()))),
         settings: Arc::new(Settings::default()),
         directories,
+        stderr: tokio::runtime::Handle::current(),
     };
-    let (manager, _) = manager(&Supervisor::load(surroundings).unwrap());
+    let (manager, _) = manager(
+        &Supervisor::load(surroundings).unwrap(),
+        &Arc::default(),
+        Channels::new(tokio::runtime::Handle::current()),
+    );
     let error = plugind_protocol::Error::internal("x");
     let plugin = PluginObject::new(Arc::new(Plugin::broken(BrokenRecord { name: "x".into(), error })));
     compare("org.plugind1.Manager", &xml(&manager));

@@ -2,26 +2,25 @@
 
 mod actor;
 mod attestation;
+mod call;
 mod preparation;
 mod session;
 mod snapshot;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use plugind_protocol::{Error, Kind, Permission};
-use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::contract::Contract;
 use crate::registry::{BrokenRecord, Record, Registry};
-use crate::relay::PluginLog;
+use crate::relay::{Bounds, Counters, PluginLog, Pool};
 
+pub(crate) use call::{Request, call_once};
 pub(crate) use preparation::Surroundings;
 pub(crate) use session::Session;
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{Instance, Snapshot};
 
 /// The protocol's name and version on the wire.
 pub(crate) const PROTOCOL: &str = "plugind/1";
@@ -29,22 +28,10 @@ pub(crate) const PROTOCOL: &str = "plugind/1";
 /// Commands that wait for the actor; more are `Busy`.
 const MAILBOX: usize = 256;
 
-/// One call of a command.
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) command: String,
-    pub(crate) arguments: Box<RawValue>,
-    pub(crate) invocation: String,
-    pub(crate) caller: String,
-    pub(crate) timeout: Duration,
-    pub(crate) dry_run: bool,
-}
-
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// What can be asked of a plugin's actor.
 pub(crate) enum Command {
-    Call(Call, Reply<Box<RawValue>>),
     Start(Reply<()>),
     Stop(Reply<()>),
     Kill(i32, Reply<()>),
@@ -59,7 +46,8 @@ pub(crate) enum Command {
 pub(crate) struct Plugin {
     pub(crate) snapshot: watch::Receiver<Snapshot>,
     pub(crate) log: Arc<PluginLog>,
-    pub(crate) calls: Counters,
+    pub(crate) counters: Arc<Counters>,
+    pool: Arc<Pool>,
     body: Body,
 }
 
@@ -70,13 +58,6 @@ enum Body {
     },
     /// Its record or its bundle cannot be used.
     Broken(Error),
-}
-
-/// Calls since the supervisor started.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) calls: AtomicU64,
-    pub(crate) errors: AtomicU64,
 }
 
 impl Plugin {
@@ -90,26 +71,24 @@ impl Plugin {
         let log = Arc::new(PluginLog::new(&record.name));
         let contract = Arc::new(contract);
         let (sender, snapshot) = watch::channel(Snapshot::of(&record, &contract));
+        let counters = Arc::<Counters>::default();
+        let pool = Pool::new(&record.name, bounds(&contract), Arc::clone(&counters));
         let (commands, mailbox) = mpsc::channel(MAILBOX);
-        let actor = actor::Actor::new(
-            surroundings,
-            registry,
-            record,
-            Arc::clone(&contract),
-            Arc::clone(&log),
-            sender,
-        );
+        let (of_contract, of_pool, of_log) = (Arc::clone(&contract), Arc::clone(&pool), Arc::clone(&log));
+        let actor = actor::Actor::new(surroundings, registry, record, of_contract, of_pool, of_log, sender);
         tokio::spawn(actor.run(mailbox));
-        Plugin { snapshot, log, calls: Counters::default(), body: Body::Whole { contract, commands } }
+        Plugin { snapshot, log, counters, pool, body: Body::Whole { contract, commands } }
     }
 
     /// A plugin that can only be looked at.
     pub(crate) fn broken(record: BrokenRecord) -> Plugin {
         let snapshot = Snapshot::broken(record.name, &record.error);
+        let counters = Arc::<Counters>::default();
         Plugin {
             snapshot: watch::channel(snapshot).1,
             log: Arc::new(PluginLog::new("")),
-            calls: Counters::default(),
+            pool: Pool::new("", Bounds { frame_max: 0, in_flight: 0 }, Arc::clone(&counters)),
+            counters,
             body: Body::Broken(record.error),
         }
     }
@@ -139,13 +118,21 @@ impl Plugin {
         answer.await.map_err(|_| removed())?
     }
 
-    /// Counts a call's outcome.
-    pub(crate) fn count<T>(&self, outcome: &Result<T, Error>) {
-        self.calls.calls.fetch_add(1, Ordering::Relaxed);
-        if outcome.is_err() {
-            self.calls.errors.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Calls that the plugin works on, and calls that wait for it.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        self.pool.load()
     }
+
+    /// Bytes of a frame, both ways; an error for a broken plugin.
+    pub(crate) fn frame_max(&self) -> Result<usize, Error> {
+        Ok(bounds(self.contract()?).frame_max)
+    }
+}
+
+/// What the manifest bounds the relay to.
+pub(crate) fn bounds(contract: &Contract) -> Bounds {
+    let resources = &contract.manifest.resources;
+    Bounds { frame_max: resources.frame_limit(), in_flight: resources.in_flight as usize }
 }
 
 fn removed() -> Error {

@@ -6,6 +6,7 @@ use plugind_config::{Access, Settings};
 use plugind_protocol::launch::{Launch, Limits, RootMount};
 use plugind_protocol::manifest::Runtime;
 use plugind_protocol::{Error, Kind, Permission, permission};
+use tokio::runtime::Handle;
 
 use crate::contract::Contract;
 use crate::launcher::Launcher;
@@ -19,6 +20,8 @@ pub(crate) struct Surroundings {
     pub(crate) launcher: Arc<Launcher>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) directories: plugind_config::Directories,
+    /// The event loop that drains what plugins write to their stderr.
+    pub(crate) stderr: Handle,
 }
 
 /// Verifies the bundle and works out what is granted.

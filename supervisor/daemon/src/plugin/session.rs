@@ -6,21 +6,18 @@ use std::time::Duration;
 
 use plugind_protocol::launch::{ExitStatus, Launched};
 use plugind_protocol::{Error, Kind};
-use serde::Serialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Call;
 use super::attestation::Identity;
 use super::preparation::{Surroundings, prepare};
 use crate::contract::Contract;
 use crate::launcher::{Launcher, Running};
 use crate::registry::Record;
-use crate::relay::{Bounds, End, Failure, Link, PluginLog, shown};
+use crate::relay::{Bounds, End, Failure, Link, PluginLog, Pool, shown};
 
 /// From the launch to the end of the handshake (DESIGN §9).
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(15);
@@ -44,7 +41,7 @@ const TAIL: usize = 10;
 pub(crate) struct Session {
     pub(crate) instance: String,
     pub(crate) launched: Launched,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Link,
     pidfd: AsyncFd<OwnedFd>,
     exit: Exit,
     launcher: Arc<Launcher>,
@@ -106,6 +103,7 @@ impl Session {
         surroundings: &Surroundings,
         record: &Record,
         contract: &Contract,
+        pool: &Arc<Pool>,
         log: Arc<PluginLog>,
     ) -> Result<Session, Error> {
         let instance = crate::identifier()?;
@@ -114,10 +112,8 @@ impl Session {
         let mark = log.mark();
         let running = surroundings.launcher.launch(launch).await?;
         let Running { launched, stdio, pidfd, exit } = running;
-        let resources = &contract.manifest.resources;
-        let bounds = Bounds { frame_max: resources.frame_limit(), in_flight: resources.in_flight as usize };
         let name = record.name.clone();
-        let opened = Link::new(&name, bounds, stdio, Arc::clone(&log)).and_then(|link| {
+        let opened = Link::new(pool, stdio, Arc::clone(&log), &surroundings.stderr).and_then(|link| {
             crate::watch::watch(pidfd, Interest::READABLE)
                 .map(|pidfd| (link, pidfd))
                 .map_err(|cause| Error::internal(format!("cannot watch the plugin's process: {cause}")))
@@ -131,9 +127,8 @@ impl Session {
         };
         let launcher = Arc::clone(&surroundings.launcher);
         let exit = Exit::Waiting(exit);
-        let mut session =
-            Session { instance, launched, link: Arc::new(link), pidfd, exit, launcher, log, mark, name };
-        match session.handshake(contract, bounds, deadline).await {
+        let mut session = Session { instance, launched, link, pidfd, exit, launcher, log, mark, name };
+        match session.handshake(contract, pool.bounds(), deadline).await {
             Ok(()) => {
                 session.link.attested();
                 Ok(session)
@@ -165,7 +160,7 @@ impl Session {
         let answer = tokio::select! {
             // An answer that was written before the end still counts.
             biased;
-            answer = self.link.request("initialize", &params, None, deadline) => answer,
+            answer = self.link.request("initialize", &params, deadline) => answer,
             end = self.link.ended() => return Err(self.ended_early(end).await),
         };
         match answer {
@@ -205,44 +200,6 @@ impl Session {
         }
     }
 
-    /// Calls a command.
-    pub(crate) async fn invoke(link: &Link, call: &Call) -> Result<Box<RawValue>, Error> {
-        #[derive(Serialize)]
-        struct Params<'a> {
-            command: &'a str,
-            arguments: &'a RawValue,
-            meta: Meta<'a>,
-        }
-        #[derive(Serialize)]
-        struct Meta<'a> {
-            invocation: &'a str,
-            deadline_ms: u64,
-            caller: &'a str,
-            dry_run: bool,
-        }
-        let deadline = Instant::now() + call.timeout;
-        let meta = Meta {
-            invocation: &call.invocation,
-            deadline_ms: u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX),
-            caller: &call.caller,
-            dry_run: call.dry_run,
-        };
-        let params = Params { command: &call.command, arguments: &call.arguments, meta };
-        link.request("command/invoke", &params, Some(&call.invocation), deadline).await.map_err(|failure| {
-            match failure {
-                Failure::Ours(error) => *error,
-                Failure::Plugin(answer) => Error::new(
-                    Kind::PluginError,
-                    shown(&answer.message),
-                    "this is the plugin's own answer: see its documentation and its log",
-                )
-                .with_details(
-                    json!({ "code": answer.code, "message": shown(&answer.message), "data": answer.data }),
-                ),
-            }
-        })
-    }
-
     /// Resolves when the instance ends by itself, with the error that every call of it got.
     pub(crate) async fn ended(&mut self) -> Error {
         let end = tokio::select! {
@@ -273,9 +230,10 @@ impl Session {
 
     /// `shutdown`, end of file, SIGTERM, the whole cgroup: each with its time.
     pub(crate) async fn stop(mut self) -> ExitStatus {
+        self.link.retire();
         let asked = async {
             let deadline = Instant::now() + STOP_STEP;
-            let _ = self.link.request("shutdown", &json!({}), None, deadline).await;
+            let _ = self.link.request("shutdown", &json!({}), deadline).await;
             let _ = timeout_at(deadline, self.pidfd.readable()).await;
         };
         asked.await;

@@ -33,6 +33,15 @@ impl State {
     }
 }
 
+/// One running process of a plugin.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Instance {
+    pub(crate) id: String,
+    pub(crate) unit: String,
+    pub(crate) cgroup: String,
+    pub(crate) main_pid: u32,
+}
+
 /// A plugin at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Snapshot {
@@ -45,10 +54,8 @@ pub(crate) struct Snapshot {
     pub(crate) sub_state: &'static str,
     /// Microseconds since the epoch.
     pub(crate) state_changed: u64,
-    pub(crate) unit: String,
-    pub(crate) instance: String,
-    pub(crate) main_pid: u32,
-    pub(crate) cgroup: String,
+    /// Those that run, the oldest first.
+    pub(crate) instances: Vec<Instance>,
     pub(crate) restarts: u32,
     /// How the last instance ended, in words.
     pub(crate) last_exit: String,
@@ -95,10 +102,7 @@ impl Snapshot {
             state,
             sub_state: "dead",
             state_changed: now(),
-            unit: String::new(),
-            instance: String::new(),
-            main_pid: 0,
-            cgroup: String::new(),
+            instances: Vec::new(),
             restarts: 0,
             last_exit: String::new(),
             requested: Vec::new(),
@@ -108,12 +112,14 @@ impl Snapshot {
         }
     }
 
+    /// The instance that stands for the plugin where only one can be shown.
+    pub(crate) fn first(&self) -> Option<&Instance> {
+        self.instances.first()
+    }
+
     /// Takes out what only a running instance has.
     pub(super) fn clear(&mut self) {
-        self.unit.clear();
-        self.instance.clear();
-        self.main_pid = 0;
-        self.cgroup.clear();
+        self.instances.clear();
         self.limits.clear();
         self.layers.clear();
     }

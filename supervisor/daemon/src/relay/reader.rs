@@ -1,52 +1,96 @@
-//! Takes frames from the plugin's stdout and gives each answer to the request that waits for it.
+//! Takes frames from the plugin's stdout: answers, chunks, progress, log lines, and requests to the host.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use plugind_protocol::envelope::{self, Class, Envelope, RpcError, code};
 use plugind_protocol::frame::{Decoder, FrameError};
-use plugind_protocol::{Error, Kind};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
+use tokio::time::timeout;
 use tracing::Level;
 
+use super::calls::Invocation;
+use super::link::Wire;
 use super::log::Source;
-use super::{End, Failure, Queued, Shared};
+use super::{Batch, End};
 
 /// Lines of junk before the handshake (DESIGN §6): loaders and interpreters print there.
 const JUNK_MAX: u32 = 64;
 
-/// How much is read at once.
-const READ: usize = 64 * 1024;
+/// Frames that are taken before others get their turn; one that nobody waits for counts as so many.
+const BUDGET: u32 = 64;
+const NOISE: u32 = 8;
+
+/// A stream that was quiet for this long gives its memory back.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Reads until the stdout is closed or breaks the protocol.
-pub(super) async fn run(shared: Arc<Shared>, mut stdout: pipe::Receiver) {
-    let mut decoder = Decoder::new(shared.bounds.frame_max);
-    let mut buffer = vec![0; READ];
+pub(super) async fn run(wire: Arc<Wire>, mut stdout: pipe::Receiver) {
+    let mut decoder = Decoder::new(wire.bounds().frame_max);
     let mut junk = 0;
     loop {
-        let length = stdout.read(&mut buffer).await.unwrap_or(0);
+        let length = read(&wire, &mut stdout, &mut decoder).await;
         if length == 0 {
             if let Err(error) = decoder.finish() {
-                tracing::warn!(PLUGIND_PLUGIN = shared.plugin, "{error}");
+                tracing::warn!(PLUGIND_PLUGIN = wire.pool.plugin(), "{error}");
             }
-            return shared.end(End::Closed);
+            return wire.end(End::Closed);
         }
-        decoder.push(&buffer[..length]);
-        for frame in decoder.by_ref() {
-            if let Err(error) = frame.and_then(|frame| take(&shared, &frame)) {
-                if tolerated(&shared, &error, &mut junk) {
-                    tracing::warn!(PLUGIND_PLUGIN = shared.plugin, "before the handshake: {error}");
-                } else {
-                    return shared.violation(error.into());
+        decoder.filled(length);
+        let mut more = true;
+        while more {
+            let mut batch = Batch::default();
+            let mut budget = BUDGET;
+            while more && budget > 0 {
+                let Some(frame) = decoder.frame() else {
+                    more = false;
+                    break;
+                };
+                match frame.and_then(|frame| take(&wire, frame, &mut batch)) {
+                    Ok(Worth::Answer) => budget -= 1,
+                    Ok(Worth::Noise) => budget = budget.saturating_sub(NOISE),
+                    Err(error) if tolerated(&wire, &error, &mut junk) => {
+                        tracing::warn!(PLUGIND_PLUGIN = wire.pool.plugin(), "before the handshake: {error}");
+                    }
+                    Err(error) => return wire.violation(error.into()),
                 }
+            }
+            drop(batch);
+            // A plugin that writes without end must not starve the others of this thread.
+            if more || decoder.is_pressed() {
+                tokio::task::yield_now().await;
             }
         }
     }
 }
 
+/// What a frame is good for.
+enum Worth {
+    /// Somebody waits for it.
+    Answer,
+    /// Nobody does, or it is a word on the way.
+    Noise,
+}
+
+/// Reads something, 0 at the end.
+async fn read(wire: &Wire, stdout: &mut pipe::Receiver, decoder: &mut Decoder) -> usize {
+    if decoder.is_roomy() || wire.out.is_roomy() {
+        if let Ok(read) = timeout(QUIET, stdout.read(decoder.space())).await {
+            return read.unwrap_or(0);
+        }
+        decoder.rest();
+        wire.out.rest();
+    }
+    stdout.read(decoder.space()).await.unwrap_or(0)
+}
+
 /// Whether a line may be overlooked: text, before the handshake, up to a bound.
-fn tolerated(shared: &Shared, error: &FrameError, junk: &mut u32) -> bool {
+fn tolerated(wire: &Wire, error: &FrameError, junk: &mut u32) -> bool {
     let text = match error {
         // JSON that is not an object was meant as a frame.
         FrameError::NotAnObject { start } => {
@@ -56,7 +100,7 @@ fn tolerated(shared: &Shared, error: &FrameError, junk: &mut u32) -> bool {
         _ => false,
     };
     *junk += 1;
-    text && *junk <= JUNK_MAX && !shared.lock().attested
+    text && *junk <= JUNK_MAX && !wire.is_attested()
 }
 
 /// Brackets upon brackets are no message for people.
@@ -64,72 +108,111 @@ fn nests(start: &str) -> bool {
     start.starts_with("[[") || start.starts_with("[{")
 }
 
-fn take(shared: &Shared, frame: &[u8]) -> Result<(), FrameError> {
-    let message = envelope::parse(frame)?;
-    match message.class() {
-        Class::Response => answer(shared, message),
-        Class::Request => refuse(shared, message),
-        Class::Notification => notice(shared, &message),
+fn take(wire: &Arc<Wire>, frame: &str, batch: &mut Batch) -> Result<Worth, FrameError> {
+    wire.pool.counters().bytes_out.fetch_add(frame.len() as u64 + 1, Ordering::Relaxed);
+    if let Some((number, result)) = envelope::plain_result(frame) {
+        return Ok(answer(wire, Some(number), &Ok(result), batch));
     }
-    Ok(())
+    let message = envelope::parse(frame)?;
+    Ok(match message.class() {
+        Class::Response => {
+            let number = message.id.as_ref().and_then(envelope::Id::as_u64);
+            match (message.result, message.error) {
+                (_, Some(error)) => answer(wire, number, &Err(error), batch),
+                (Some(result), None) => answer(wire, number, &Ok(result), batch),
+                (None, None) => Worth::Noise,
+            }
+        }
+        Class::Request => {
+            refuse(wire, &message, batch);
+            Worth::Noise
+        }
+        Class::Notification => notice(wire, &message, batch),
+    })
 }
 
-fn answer(shared: &Shared, message: Envelope<'_>) {
-    let mut state = shared.lock();
-    let waiting = message.id.as_ref().and_then(envelope::Id::as_u64).and_then(|id| state.pending.remove(&id));
-    let Some(waiting) = waiting else {
-        state.stray_answers += 1;
-        let count = state.stray_answers;
-        drop(state);
-        // Powers of two: a plugin cannot fill the journal with them.
-        if count.is_power_of_two() {
-            tracing::warn!(PLUGIND_PLUGIN = shared.plugin, count, "dropped an answer that nobody waits for");
-        }
-        return;
-    };
-    drop(state);
-    let outcome = match (message.result, message.error) {
-        (_, Some(error)) => Err(Failure::Plugin(error)),
-        (Some(result), None) => Ok(result.to_owned()),
-        (None, None) => return,
-    };
-    let _ = waiting.send(outcome);
+fn answer(
+    wire: &Arc<Wire>,
+    number: Option<u64>,
+    outcome: &Result<&RawValue, RpcError>,
+    batch: &mut Batch,
+) -> Worth {
+    let known = number.is_some_and(|number| {
+        wire.pool.answer(wire.number, number, outcome, batch) || wire.answer(number, outcome)
+    });
+    if known {
+        return Worth::Answer;
+    }
+    stray(wire, "an answer");
+    Worth::Noise
+}
+
+fn stray(wire: &Wire, what: &str) {
+    let count = wire.pool.counters().strays.fetch_add(1, Ordering::Relaxed) + 1;
+    // Powers of two: a plugin cannot fill the journal with them.
+    if count.is_power_of_two() {
+        tracing::warn!(PLUGIND_PLUGIN = wire.pool.plugin(), count, "dropped {what} that nobody waits for");
+    }
 }
 
 /// No host service is offered to plugins: each request is answered so.
-fn refuse(shared: &Shared, message: Envelope<'_>) {
-    let Some(id) = message.id else { return };
+fn refuse(wire: &Wire, message: &Envelope<'_>, batch: &mut Batch) {
+    let Some(id) = &message.id else { return };
     let error = RpcError::new(code::METHOD_NOT_FOUND, "the host offers no such method");
-    let mut frame = Vec::new();
-    if envelope::error_response(&mut frame, &id, &error).is_err() {
-        return;
+    let said = wire.say(batch, |frame| {
+        // An id and a text serialise always.
+        let _ = envelope::error_response(frame, id, &error);
+    });
+    if let Err(error) = said {
+        wire.violation(error);
     }
-    let mut state = shared.lock();
-    if state.queued_bytes + frame.len() > super::QUEUE_FRAMES * shared.bounds.frame_max {
-        drop(state);
-        return shared.violation(Error::new(
-            Kind::ProtocolViolation,
-            format!("{} asks without reading the answers", shared.plugin),
-            "a plugin must go on reading while it works",
-        ));
-    }
-    state.push(Queued { id: None, frame });
-    drop(state);
-    shared.queued.notify_one();
 }
 
-fn notice(shared: &Shared, message: &Envelope<'_>) {
-    #[derive(Deserialize)]
-    struct Log {
-        level: Option<String>,
-        message: String,
-    }
-    if message.method.as_deref() != Some("log") {
-        return;
-    }
-    let Some(log) = message.params.and_then(|params| serde_json::from_str::<Log>(params.get()).ok()) else {
-        return;
+/// `$/progress` and `$/chunk`.
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow)]
+    invocation: Cow<'a, str>,
+    #[serde(default)]
+    seq: Option<u64>,
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct LogLine {
+    level: Option<String>,
+    message: String,
+}
+
+fn notice(wire: &Arc<Wire>, message: &Envelope<'_>, batch: &mut Batch) -> Worth {
+    let Some(params) = message.params else { return Worth::Noise };
+    let is_chunk = match message.method.as_deref() {
+        Some("$/chunk") => true,
+        Some("$/progress") => false,
+        Some("log") => {
+            log(wire, params);
+            return Worth::Noise;
+        }
+        _ => return Worth::Noise,
     };
+    let known = serde_json::from_str::<Part<'_>>(params.get()).ok().is_some_and(|part| {
+        Invocation::parse(&part.invocation).is_some_and(|number| {
+            if is_chunk {
+                wire.pool.chunk(wire, number, part.seq, part.data, batch)
+            } else {
+                wire.pool.progress(wire.number, number, part.data, batch)
+            }
+        })
+    });
+    if !known {
+        stray(wire, if is_chunk { "a chunk" } else { "progress" });
+    }
+    if known && is_chunk { Worth::Answer } else { Worth::Noise }
+}
+
+fn log(wire: &Wire, params: &RawValue) {
+    let Ok(log) = serde_json::from_str::<LogLine>(params.get()) else { return };
     let level = match log.level.as_deref() {
         Some("error") => Level::ERROR,
         Some("warn" | "warning") => Level::WARN,
@@ -137,6 +220,6 @@ fn notice(shared: &Shared, message: &Envelope<'_>) {
         _ => Level::INFO,
     };
     for line in log.message.lines() {
-        shared.log.add(Source::Log, level, line.as_bytes(), false);
+        wire.log.add(Source::Log, level, line.as_bytes(), false);
     }
 }

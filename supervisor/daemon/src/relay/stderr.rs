@@ -6,11 +6,11 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tracing::Level;
 
-use super::Shared;
+use super::link::Wire;
 use super::log::{LINE_MAX, PluginLog, Source};
 
 /// Drains stderr until it is closed.
-pub(super) async fn run(shared: Arc<Shared>, mut stderr: pipe::Receiver) {
+pub(super) async fn run(wire: Arc<Wire>, mut stderr: pipe::Receiver) {
     let mut line = Line::default();
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -21,16 +21,16 @@ pub(super) async fn run(shared: Arc<Shared>, mut stderr: pipe::Receiver) {
         for part in buffer[..length].split_inclusive(|&byte| byte == b'\n') {
             line.push(part);
             if part.ends_with(b"\n") {
-                line.end(&shared.log);
+                line.end(&wire.log);
             }
         }
         // A plugin that writes without end must not starve the others of this thread.
         tokio::task::yield_now().await;
     }
     if !line.bytes.is_empty() {
-        line.end(&shared.log);
+        line.end(&wire.log);
     }
-    shared.log_drained.send_replace(true);
+    wire.log_drained.send_replace(true);
 }
 
 #[derive(Default)]
