@@ -1,10 +1,12 @@
 //! The counting itself.
 
+use std::ops::AddAssign;
+
 use serde::Serialize;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// The size of a text, in five units.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Stats {
     /// Length in UTF-8.
     bytes: usize,
@@ -28,6 +30,17 @@ impl Stats {
             words: text.split(separates_words).filter(|word| !word.is_empty()).count(),
             lines: text.bytes().filter(|&byte| byte == b'\n').count(),
         }
+    }
+}
+
+/// The sizes of two texts of which the first ends in a newline are those of both together.
+impl AddAssign for Stats {
+    fn add_assign(&mut self, other: Stats) {
+        self.bytes += other.bytes;
+        self.code_points += other.code_points;
+        self.graphemes += other.graphemes;
+        self.words += other.words;
+        self.lines += other.lines;
     }
 }
 

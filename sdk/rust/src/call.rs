@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::failure::Failure;
 use crate::pending::State;
 use crate::writer::Writer;
 
@@ -25,6 +26,21 @@ pub enum Level {
 
 /// The longest log message in bytes: six times as long when every byte is escaped, it fits any `frame_max`.
 const MESSAGE_MAX: usize = 8 << 10;
+
+/// The `params` of `$/progress`.
+#[derive(Serialize)]
+struct Progress<'a, T: ?Sized> {
+    invocation: &'a str,
+    data: &'a T,
+}
+
+/// The `params` of `$/chunk`.
+#[derive(Serialize)]
+struct Chunk<'a, T: ?Sized> {
+    invocation: &'a str,
+    seq: u64,
+    data: &'a T,
+}
 
 /// One call of a command.
 pub struct Call {
@@ -69,6 +85,36 @@ impl Call {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.state.is_cancelled()
+    }
+
+    /// Tells the caller how far the work is: anything that is JSON. It is passed on where the caller looks at it, and
+    /// may be left out when too much of it comes; one that fits no frame is not sent.
+    pub fn progress(&self, data: &(impl Serialize + ?Sized)) {
+        let params = Progress { invocation: self.invocation(), data };
+        if let Ok(line) = self.writer.notification("the progress", "$/progress", &params) {
+            self.writer.write(&line);
+        }
+    }
+
+    /// Whether the caller takes chunks. Where it does not, [`Call::chunk`] fails, and the result is all that it gets.
+    #[must_use]
+    pub fn takes_chunks(&self) -> bool {
+        self.state.stream.is_wanted()
+    }
+
+    /// Sends the caller one part of the answer, and waits first until the caller has room for it.
+    ///
+    /// It fails when the call is cancelled, at its deadline, when the caller takes no chunks, and when the part fits no
+    /// frame: a command stops then, usually by `?`.
+    pub fn chunk(&self, data: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
+        self.state.stream.send(
+            self.state.deadline,
+            |seq| {
+                let params = Chunk { invocation: self.invocation(), seq, data };
+                self.writer.notification("the chunk", "$/chunk", &params)
+            },
+            |line| self.writer.write(&line),
+        )
     }
 
     /// Writes a line to the plugin's log, marked with this call. Only the first 8 KiB are kept.

@@ -55,16 +55,22 @@
 //!   handled meanwhile.
 //! - A panic in a command is that call's failure, and the program goes on (unless it was built with `panic = "abort"`).
 //! - A result that is longer than `frame_max` becomes an error that says so.
+//! - A long answer goes out in parts: [`Call::chunk`] waits while the caller is slow, [`Call::progress`] never does.
 //! - At the end of stdin, calls that were accepted are finished; at `shutdown` they are cancelled.
+//!
+//! The other side, calling plugins, is the module `client`, with the cargo feature of that name.
 
 mod attest;
 mod call;
+#[cfg(feature = "client")]
+pub mod client;
 mod error;
 mod failure;
 mod pending;
 mod plugin;
 mod server;
 mod stdio;
+mod stream;
 mod worker;
 mod writer;
 

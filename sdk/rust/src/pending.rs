@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use crate::stream::{Closed, Stream};
+
 /// What is known of one call.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -12,6 +14,7 @@ pub(crate) struct State {
     pub(crate) dry_run: bool,
     pub(crate) deadline: Instant,
     pub(crate) cancelled: AtomicBool,
+    pub(crate) stream: Stream,
 }
 
 impl State {
@@ -21,6 +24,7 @@ impl State {
 
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+        self.stream.close(Closed::Cancelled);
     }
 }
 
@@ -54,6 +58,17 @@ impl Pending {
     /// Marks the calls of that invocation.
     pub(crate) fn cancel(&self, invocation: &str) {
         self.lock().iter().filter(|call| call.invocation == invocation).for_each(|call| call.cancel());
+    }
+
+    /// Lets the calls of that invocation send so many more chunks.
+    pub(crate) fn credit(&self, invocation: &str, chunks: u64) {
+        let calls = self.lock();
+        calls.iter().filter(|call| call.invocation == invocation).for_each(|call| call.stream.add(chunks));
+    }
+
+    /// The input ended: whoever waits for credit waits for nothing.
+    pub(crate) fn end_credit(&self) {
+        self.lock().iter().for_each(|call| call.stream.close(Closed::InputEnded));
     }
 
     /// Marks every call.

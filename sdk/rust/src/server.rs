@@ -22,6 +22,7 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::failure::{Failure, code};
 use crate::pending::{Pending, State};
+use crate::stream::Stream;
 use crate::worker::{self, Handler, Job};
 use crate::writer::Writer;
 
@@ -66,11 +67,20 @@ struct Meta {
     deadline_ms: Option<u64>,
     caller: String,
     dry_run: bool,
+    credit: u64,
 }
 
 #[derive(Deserialize)]
-struct CancelParams {
-    invocation: String,
+struct CancelParams<'a> {
+    #[serde(borrow)]
+    invocation: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct CreditParams<'a> {
+    #[serde(borrow)]
+    invocation: Cow<'a, str>,
+    n: u64,
 }
 
 impl Server {
@@ -97,16 +107,15 @@ impl Server {
     pub(crate) fn run(mut self, mut input: impl Read) -> Result<(), Error> {
         // The supervisor keeps to frame_max; whatever is longer is still read whole, to answer it by its id.
         let mut decoder = Decoder::new(FRAME_MAX_CAP);
-        let mut chunk = vec![0; 64 << 10];
         loop {
-            let length = match input.read(&mut chunk) {
+            let length = match input.read(decoder.space()) {
                 Ok(0) => break,
                 Ok(length) => length,
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => continue,
                 Err(cause) => return Err(cause.into()),
             };
-            decoder.push(&chunk[..length]);
-            for frame in decoder.by_ref() {
+            decoder.filled(length);
+            while let Some(frame) = decoder.frame() {
                 if self.frame(frame)?.is_break() {
                     return Ok(());
                 }
@@ -114,16 +123,17 @@ impl Server {
             self.writer.check()?;
         }
         // Half a line at the end was never a request.
+        self.pending.end_credit();
         self.pending.wait_until_empty(self.pending.last_deadline() + END_PATIENCE);
         Ok(self.writer.check()?)
     }
 
-    fn frame(&mut self, frame: Result<Vec<u8>, FrameError>) -> Next {
+    fn frame(&mut self, frame: Result<&str, FrameError>) -> Next {
         let frame = match frame {
             Ok(frame) => frame,
             Err(cause) => return self.refuse_frame(&cause),
         };
-        let message = match Envelope::parse(&frame) {
+        let message = match Envelope::parse(frame) {
             Ok(message) => message,
             Err(cause) => return self.refuse_frame(&cause),
         };
@@ -166,12 +176,20 @@ impl Server {
     }
 
     fn notification(&self, method: &str, params: Option<&RawValue>) {
-        if method != "$/cancel" {
-            return;
-        }
-        if let Some(CancelParams { invocation }) = params.and_then(|raw| serde_json::from_str(raw.get()).ok())
-        {
-            self.pending.cancel(&invocation);
+        let params = params.map_or("{}", RawValue::get);
+        // What cannot be understood is nobody's business: a notification has no answer.
+        match method {
+            "$/cancel" => {
+                if let Ok(CancelParams { invocation }) = serde_json::from_str(params) {
+                    self.pending.cancel(&invocation);
+                }
+            }
+            "$/credit" => {
+                if let Ok(CreditParams { invocation, n }) = serde_json::from_str(params) {
+                    self.pending.credit(&invocation, n);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -218,6 +236,7 @@ impl Server {
             dry_run: params.meta.dry_run,
             deadline: Instant::now() + Duration::from_millis(time),
             cancelled: AtomicBool::new(false),
+            stream: Stream::new(params.meta.credit),
         });
         // Each worker may have answered a call that it has not signed off yet: the supervisor is right to count that
         // one no more.

@@ -43,23 +43,23 @@ impl Writer {
     /// Answers a request. What does not fit a frame is answered by an error that says so.
     pub(crate) fn respond(&self, id: &Id, outcome: Outcome) {
         let line = response_line(id, outcome);
-        match self.misfit(&line) {
+        match self.misfit("the answer", &line) {
             None => self.write(&line),
             Some(cause) => self.write(&response_line(id, Err(Failure::of(code::INTERNAL_ERROR, cause)))),
         }
     }
 
     /// Why the line is no frame that the supervisor would take.
-    fn misfit(&self, line: &[u8]) -> Option<String> {
+    fn misfit(&self, what: &str, line: &[u8]) -> Option<String> {
         let (frame, limit) = (line.strip_suffix(b"\n").unwrap_or(line), self.frame_max());
         if frame.len() > limit {
             return Some(format!(
-                "the answer is a frame of {} bytes, and frame_max is {limit}: answer in smaller parts, or ask for \
-                 more in the manifest's resources.frame_max",
+                "{what} is a frame of {} bytes, and frame_max is {limit}: answer in smaller parts, or ask for more in \
+                 the manifest's resources.frame_max",
                 frame.len()
             ));
         }
-        frame::check(frame).err().map(|cause| format!("the answer is no frame: {cause}"))
+        frame::check(frame).err().map(|cause| format!("{what} is no frame: {cause}"))
     }
 
     /// Answers a request with an empty object.
@@ -75,6 +75,22 @@ impl Writer {
         }
     }
 
+    /// The line of a notification, or why it is none that the supervisor would take.
+    pub(crate) fn notification(
+        &self,
+        what: &str,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut line = Vec::new();
+        envelope::notification(&mut line, method, params)
+            .map_err(|cause| Failure::of(code::INTERNAL_ERROR, format!("{what}: {cause}")))?;
+        match self.misfit(what, &line) {
+            None => Ok(line),
+            Some(cause) => Err(Failure::of(code::INTERNAL_ERROR, cause)),
+        }
+    }
+
     /// The first error of writing, if there was one.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.lock().failed.take() {
@@ -83,7 +99,8 @@ impl Writer {
         }
     }
 
-    fn write(&self, line: &[u8]) {
+    /// Writes a line that fits.
+    pub(crate) fn write(&self, line: &[u8]) {
         let mut output = self.lock();
         if output.failed.is_none() {
             let written = output.stream.write_all(line).and_then(|()| output.stream.flush());

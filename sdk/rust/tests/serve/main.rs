@@ -4,6 +4,7 @@
 #[path = "../sample/mod.rs"]
 mod sample;
 mod session;
+mod streams;
 
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
