@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use plugind_protocol::name::{self, Name};
 use plugind_protocol::{Error, Kind};
+use plugind_sdk::client::Channel;
 use zbus::fdo::{ObjectManagerProxy, PropertiesProxy};
 use zbus::proxy::CacheProperties;
 use zbus::{Connection, Fd, OwnedVariant, Variant, connection};
@@ -152,6 +153,12 @@ impl Client {
             .await
     }
 
+    /// A channel of one's own to these plugins.
+    pub(crate) async fn channel(&self, plugins: &[&str]) -> Result<Channel, Error> {
+        plugins.iter().try_for_each(|plugin| check_name(plugin))?;
+        in_time(self.deadline, "opening a channel", Channel::open_on(&self.connection, plugins)).await
+    }
+
     /// The supervisor's description of a plugin, as JSON text.
     pub(crate) async fn describe_raw(&self, name: &str) -> Result<String, Error> {
         check_name(name)?;
@@ -260,13 +267,22 @@ async fn within_raw<T>(
     doing: &str,
     answer: impl Future<Output = zbus::Result<T>>,
 ) -> Result<zbus::Result<T>, Error> {
-    tokio::time::timeout(deadline, answer).await.map_err(|_| {
-        Error::new(
+    in_time(deadline, doing, async { Ok(answer.await) }).await
+}
+
+/// The outcome, or an error that says what took too long.
+pub(crate) async fn in_time<T>(
+    deadline: Duration,
+    doing: &str,
+    outcome: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(deadline, outcome).await.unwrap_or_else(|_| {
+        Err(Error::new(
             Kind::TimedOut,
             format!("no answer from plugind within {} while {doing}", crate::human::span(deadline)),
             "see what it does with `systemctl --user status plugind`, or give it more time with --timeout",
         )
-        .outcome_unknown()
+        .outcome_unknown())
     })
 }
 

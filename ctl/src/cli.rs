@@ -1,32 +1,19 @@
 //! The command line: what is accepted, and the help that says so.
 
-use std::path::PathBuf;
+mod arguments;
+mod help;
+
 use std::time::Duration;
 
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::human;
-use crate::page::Page;
 
-/// The verbs by what a person wants; every verb stands in exactly one group.
-const GROUPS: [(&str, &[&str]); 5] = [
-    ("See what is there", &["list", "status", "describe", "commands", "logs"]),
-    ("Use a plugin", &["call"]),
-    ("Install and permit", &["install", "verify", "permissions", "grant", "revoke", "remove"]),
-    ("Start and stop", &["enable", "disable", "start", "stop", "restart", "kill"]),
-    ("Develop and diagnose", &["run", "pack", "doctor"]),
-];
-
-const AFTER_HELP: &str = "\
-Exit codes:
-  0  done            4  no such plugin       8  sandbox, attestation or limits refused
-  1  plugin's error  5  not permitted        9  busy, timed out, cancelled or unavailable
-  2  wrong use       6  disabled, conflict  10  plugin crashed or broke the protocol
-  3  not active      7  invalid bundle      11  fault of plugind
-
-With -o json, answers are JSON on standard output (one line in a pipe) and an error is one line
-{\"error\":{\"kind\",\"message\",\"hint\",\"outcome_known\",\"retryable\",\"details\"}} on standard error.
-`pluginctl VERB --help` has an example and the shape of each verb's JSON.";
+pub(crate) use arguments::{
+    BenchArgs, Call, CallArgs, DoctorArgs, EnableArgs, InstallArgs, KillArgs, LogsArgs, NameArgs, NamesArgs,
+    OptionalNameArgs, PackArgs, PermissionArgs, RemoveArgs, RunArgs, SortKey, StatusArgs, TopArgs,
+    VerifyArgs,
+};
 
 /// Control plugins that run in their own scope and sandbox
 #[derive(Debug, Parser)]
@@ -51,7 +38,7 @@ pub(crate) struct Shared {
     /// Text for people, or JSON for programs
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: Format,
-    /// Give up after this time, e.g. 30s or 2min [default: 90s; call and run: the command's own]
+    /// Give up after this time, e.g. 30s or 2min [default: 90s; bench, call and run: the command's own]
     #[arg(long, global = true, value_name = "TIME", value_parser = human::parse_span)]
     pub(crate) timeout: Option<Duration>,
     /// No headings and no count around a table
@@ -89,11 +76,32 @@ JSON: a list, null where the system does not say:
     \"since_us\",\"unit\",\"instance\",\"main_pid\",\"control_group\",\"restarts\",\"last_exit\",
     \"memory_current\",\"cpu_usage_nsec\",\"tasks_current\",\"requested_permissions\",
     \"granted_permissions\",\"limits\":[{\"name\",\"wanted\",\"in_force\"}],
-    \"sandbox\":[{\"layer\",\"text\"}],\"calls\",\"errors\",\"log\"}]
+    \"sandbox\":[{\"layer\",\"text\"}],\"calls\",\"errors\",\"errors_by_kind\":{KIND:COUNT},
+    \"bytes_in\",\"bytes_out\",\"in_flight\",\"queued\",\"latency_p50_us\",\"latency_p99_us\",\"stray_answers\",
+    \"progress_dropped\",\"instances\":[{\"instance\",\"unit\",\"control_group\",\"main_pid\"}],\"log\"}]
+Bytes go into the plugin and come out of it; latencies are those of the last one to two minutes.
 
 Example:
   pluginctl status textstats")]
     Status(StatusArgs),
+
+    /// Watch calls, latencies and resources, as `top` shows processes
+    #[command(after_help = "\
+On a terminal the table is drawn anew each round; keys: q quits, and sorting goes by
+  n name  c calls  e errors  l latency (p99)  f in flight  u queued  b bytes  p CPU  m memory
+In a pipe one line a plugin, columns separated by tabs, numbers plain, `-` where there is none:
+  name, state, calls/s, errors/s, p50 in us, p99 in us, in flight, queued,
+  bytes/s into the plugin, bytes/s out of it, CPU in percent of one core, memory in bytes, tasks
+JSON: one object a round, on one line, null where there is no number:
+  {\"seconds\",\"total\":{\"plugins\",\"active\",…},\"plugins\":[{\"name\",\"state\",\"calls\",\"errors\",
+    \"calls_per_second\",\"errors_per_second\",\"latency_p50_us\",\"latency_p99_us\",\"in_flight\",\"queued\",
+    \"bytes_in_per_second\",\"bytes_out_per_second\",\"cpu_percent\",\"memory_current\",\"tasks_current\"}]}
+  total has the same rates and sums.
+
+Example:
+  pluginctl top --sort cpu -d 2s
+  pluginctl top -n 60 -o json textstats | jq .total.calls_per_second")]
+    Top(TopArgs),
 
     /// Show what a plugin is, offers and asks for
     #[command(after_help = "\
@@ -122,10 +130,13 @@ Example:
     /// Call a command and print its result
     #[command(after_help = "\
 The result is JSON: indented on a terminal, one line in a pipe. --timeout is what the plugin is given to answer.
+With --stream each chunk is a line of JSON on standard output as it comes, progress goes to standard error, and the \
+result comes last; with -o json all of it is lines {\"chunk\":…}, {\"progress\":…}, {\"result\":…} on standard output.
 
 Example:
   pluginctl call textstats.count --args '{\"text\":\"Grüße\"}'
-  jq -Rs '{text:.}' <README | pluginctl call textstats count --args -")]
+  jq -Rs '{text:.}' <README | pluginctl call textstats count --args -
+  jq -Rs '{text:.}' <README | pluginctl call --stream textstats.lines --args -")]
     Call(CallArgs),
 
     /// Install a bundle: a folder with plugin.json, or a .plugin file
@@ -225,6 +236,19 @@ Example:
   pluginctl pack examples/textstats -O textstats.plugin")]
     Pack(PackArgs),
 
+    /// Call a command many times and measure
+    #[command(after_help = "\
+Each caller has a channel of its own, and --in-flight calls at once on it. The plugin is started first, so that its start \
+is not measured. Rates, bytes and latencies are of the calls that succeeded; bytes are those of arguments and results.
+Exit code: 0 if any call succeeded, else that of the most frequent error; after a signal 128 and its number.
+JSON: {\"plugin\",\"command\",\"callers\",\"in_flight\",\"seconds\",\"calls\",\"failed\",
+  \"errors_by_kind\":{KIND:COUNT},\"calls_per_second\",\"bytes_per_second\",
+  \"latency_p50_us\",\"latency_p90_us\",\"latency_p99_us\",\"latency_max_us\"}
+
+Example:
+  pluginctl bench textstats.count --args '{\"text\":\"Grüße\"}' -c 4 --in-flight 8 --time 10s")]
+    Bench(BenchArgs),
+
     /// Run a canary plugin through every step and say what is missing
     #[command(after_help = "\
 Exit code: 0 all steps work, 8 some do not. Without an installed daemon a private one is used.
@@ -235,212 +259,10 @@ Example:
     Doctor(DoctorArgs),
 }
 
-/// One plugin.
-#[derive(Debug, Args)]
-pub(crate) struct NameArgs {
-    /// The plugin's name
-    pub(crate) name: String,
-}
-
-/// One plugin or all.
-#[derive(Debug, Args)]
-pub(crate) struct OptionalNameArgs {
-    /// The plugin's name; all without it
-    pub(crate) name: Option<String>,
-}
-
-/// Some plugins.
-#[derive(Debug, Args)]
-pub(crate) struct NamesArgs {
-    /// The plugins' names
-    #[arg(required = true, value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-}
-
-/// `status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// The plugins' names; all without one
-    #[arg(value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// Show so many log lines
-    #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
-    pub(crate) lines: u32,
-}
-
-/// `logs`.
-#[derive(Debug, Args)]
-pub(crate) struct LogsArgs {
-    /// The plugin's name
-    pub(crate) name: String,
-    /// Show the last N lines
-    #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
-    pub(crate) lines: u32,
-    /// Go on showing new lines
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-}
-
-/// `call`.
-#[derive(Debug, Args)]
-pub(crate) struct CallArgs {
-    /// The plugin and its command in one word, or the plugin alone
-    #[arg(value_name = "PLUGIN.COMMAND")]
-    pub(crate) target: String,
-    /// The command, where the first word is the plugin alone
-    #[arg(value_name = "COMMAND")]
-    pub(crate) command: Option<String>,
-    #[command(flatten)]
-    pub(crate) call: Call,
-}
-
-/// How a command is called.
-#[derive(Debug, Args)]
-pub(crate) struct Call {
-    /// The arguments: JSON, @FILE, or - for standard input
-    #[arg(
-        long,
-        value_name = "JSON|@FILE|-",
-        default_value = "{}",
-        hide_default_value = true,
-        allow_negative_numbers = true
-    )]
-    pub(crate) args: String,
-    /// Ask the command to say what it would do
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// `install`.
-#[derive(Debug, Args)]
-pub(crate) struct InstallArgs {
-    /// The bundle
-    #[arg(value_name = "DIR|FILE.plugin")]
-    pub(crate) bundle: PathBuf,
-    /// Refuse any other content than this
-    #[arg(long, value_name = "sha256:…")]
-    pub(crate) digest: Option<String>,
-    /// Enable it, too
-    #[arg(long)]
-    pub(crate) enable: bool,
-    /// Grant this permission, too; repeatable
-    #[arg(long, value_name = "PERM")]
-    pub(crate) grant: Vec<String>,
-}
-
-/// `verify`.
-#[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
-    /// What to check
-    #[arg(value_name = "DIR|FILE.plugin|NAME")]
-    pub(crate) what: String,
-}
-
-/// `grant` and `revoke`.
-#[derive(Debug, Args)]
-pub(crate) struct PermissionArgs {
-    /// The plugin's name
-    pub(crate) name: String,
-    /// The permissions, as `pluginctl permissions` writes them
-    #[arg(required = true, value_name = "PERM")]
-    pub(crate) permissions: Vec<String>,
-}
-
-/// `remove`.
-#[derive(Debug, Args)]
-pub(crate) struct RemoveArgs {
-    /// The plugins' names
-    #[arg(required = true, value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// Keep what they wrote below /data
-    #[arg(long)]
-    pub(crate) keep_data: bool,
-}
-
-/// `enable` and `disable`.
-#[derive(Debug, Args)]
-pub(crate) struct EnableArgs {
-    /// The plugins' names
-    #[arg(required = true, value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// Start them, too; `disable` stops them in any case
-    #[arg(long)]
-    pub(crate) now: bool,
-}
-
-/// `kill`.
-#[derive(Debug, Args)]
-pub(crate) struct KillArgs {
-    /// The plugins' names
-    #[arg(required = true, value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// The signal, by name or number
-    #[arg(short, long, default_value = "TERM", value_name = "SIGNAL")]
-    pub(crate) signal: String,
-}
-
-/// `run`.
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// The bundle's folder, or a .plugin file
-    #[arg(value_name = "DIR")]
-    pub(crate) bundle: PathBuf,
-    /// The command; the plugin's name may be left out
-    #[arg(value_name = "PLUGIN.COMMAND")]
-    pub(crate) target: String,
-    /// Grant this permission for the call; repeatable
-    #[arg(long, value_name = "PERM")]
-    pub(crate) grant: Vec<String>,
-    #[command(flatten)]
-    pub(crate) call: Call,
-    /// Show the private supervisor's log
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-}
-
-/// `pack`.
-#[derive(Debug, Args)]
-pub(crate) struct PackArgs {
-    /// The bundle's folder
-    #[arg(value_name = "DIR")]
-    pub(crate) folder: PathBuf,
-    /// The file to write [default: NAME-VERSION.plugin in the current folder]
-    #[arg(short = 'O', long = "output-file", value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
-}
-
-/// `doctor`.
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Show the private supervisor's log
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-}
-
 /// Reads the command line; wrong use and `--help` end the process here, as clap does.
 pub(crate) fn parse() -> Cli {
-    let matches = command().get_matches();
+    let matches = help::command().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-}
-
-/// The whole command tree, with its verbs grouped in the help.
-pub(crate) fn command() -> Command {
-    let command = Cli::command();
-    let width = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter()).map(|verb| verb.len()).max().unwrap_or(0);
-    let mut groups = Page::default();
-    for (heading, verbs) in GROUPS {
-        groups.line(format_args!("{heading}:"));
-        for verb in verbs {
-            let about = command.find_subcommand(verb).and_then(Command::get_about);
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            groups.line(format_args!("  {verb:width$}  {about}"));
-        }
-        groups.line("");
-    }
-    let groups = groups.into_text();
-    let template =
-        format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}");
-    command.help_template(template).after_help(AFTER_HELP)
 }
 
 #[cfg(test)]
@@ -449,32 +271,7 @@ mod tests {
 
     fn parse_words(words: &[&str]) -> Result<Cli, clap::Error> {
         let words = std::iter::once("pluginctl").chain(words.iter().copied());
-        Cli::from_arg_matches(&command().try_get_matches_from(words)?)
-    }
-
-    #[test]
-    fn the_tree_is_sound() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn every_verb_stands_in_one_group_and_has_an_example() {
-        let mut tree = command();
-        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
-        grouped.sort_unstable();
-        let mut verbs: Vec<String> = tree.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
-        verbs.sort_unstable();
-        assert_eq!(grouped, verbs);
-        let top = tree.render_help().to_string();
-        for verb in tree.get_subcommands_mut().filter(|verb| verb.get_name() != "help") {
-            let name = verb.get_name().to_owned();
-            assert!(top.contains(&format!("  {name} ")), "{name} is missing in the help");
-            let help = verb.render_help().to_string();
-            assert!(
-                help.contains(&format!("Example:\n  pluginctl {name}")),
-                "{name} has no example:\n{help}"
-            );
-        }
+        Cli::from_arg_matches(&help::command().try_get_matches_from(words)?)
     }
 
     #[test]
@@ -506,10 +303,31 @@ mod tests {
     }
 
     #[test]
+    fn a_bench_is_bounded_by_calls_or_by_time() {
+        let bench = |words: &[&str]| match parse_words(words).unwrap().verb {
+            Verb::Bench(args) => (args.calls, args.time, args.callers, args.in_flight),
+            _ => panic!("not a bench"),
+        };
+        assert_eq!(bench(&["bench", "a.b"]), (1000, None, 1, 1));
+        assert_eq!(bench(&["bench", "a.b", "-n", "5", "-c", "2", "--in-flight", "3"]), (5, None, 2, 3));
+        assert_eq!(bench(&["bench", "a", "b", "--time", "2s"]).1, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
     fn wrong_use_is_exit_code_2() {
-        for words in
-            [&["frobnicate"][..], &["start"], &["call"], &["list", "--timeout", "0s"], &["grant", "x"], &[]]
-        {
+        for words in [
+            &["frobnicate"][..],
+            &["start"],
+            &["call"],
+            &["list", "--timeout", "0s"],
+            &["grant", "x"],
+            &["top", "-n", "0"],
+            &["top", "--sort", "colour"],
+            &["bench"],
+            &["bench", "a.b", "-n", "5", "--time", "1s"],
+            &["bench", "a.b", "-c", "0"],
+            &[],
+        ] {
             assert_eq!(parse_words(words).unwrap_err().exit_code(), 2, "{words:?}");
         }
     }

@@ -57,6 +57,31 @@ pub(crate) fn span(duration: Duration) -> String {
     if parts.is_empty() { "0".into() } else { parts.join(" ") }
 }
 
+/// How long something took, in microseconds, with three digits: `37us`, `1.25ms`, `12.5ms`, `1.25s`.
+pub(crate) fn latency(micros: u64) -> String {
+    // What does not fit is cut off: rounding could reach the next unit.
+    let three = |unit: u64, name: &str| match micros / unit {
+        whole if whole < 10 => format!("{whole}.{:02}{name}", micros % unit * 100 / unit),
+        whole if whole < 100 => format!("{whole}.{}{name}", micros % unit * 10 / unit),
+        whole => format!("{whole}{name}"),
+    };
+    match micros {
+        0..1000 => format!("{micros}us"),
+        1000..1_000_000 => three(1000, "ms"),
+        _ => three(1_000_000, "s"),
+    }
+}
+
+/// A rate or a share: two decimals below ten, one below a hundred, none above.
+pub(crate) fn decimal(number: f64) -> String {
+    let digits = match number {
+        _ if number < 9.995 => 2,
+        _ if number < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{number:.digits$}")
+}
+
 /// Bytes as systemd shows them: `512.0K`, `1.2M`, `37B`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
@@ -140,6 +165,28 @@ mod tests {
             assert_eq!(span(Duration::from_millis(milliseconds)), text);
         }
         assert_eq!(span(Duration::from_micros(7)), "7us");
+    }
+
+    #[test]
+    fn latencies_and_rates_have_three_digits() {
+        for (micros, text) in [
+            (0, "0us"),
+            (999, "999us"),
+            (1000, "1.00ms"),
+            (1254, "1.25ms"),
+            (12_599, "12.5ms"),
+            (999_999, "999ms"),
+            (1_250_000, "1.25s"),
+            (75_000_000, "75.0s"),
+            (3_600_000_000, "3600s"),
+        ] {
+            assert_eq!(latency(micros), text);
+        }
+        for (number, text) in
+            [(0.0, "0.00"), (9.994, "9.99"), (9.996, "10.0"), (99.96, "100"), (12_345.6, "12346")]
+        {
+            assert_eq!(decimal(number), text);
+        }
     }
 
     #[test]

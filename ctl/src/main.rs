@@ -8,6 +8,7 @@ mod cli;
 mod colour;
 mod escape;
 mod human;
+mod interrupts;
 mod json;
 mod model;
 mod output;
@@ -15,6 +16,7 @@ mod page;
 mod private;
 mod report;
 mod table;
+mod terminal;
 mod verbs;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! What the supervisor tells about plugins, in the shapes that `-o json` prints.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use plugind_protocol::{Manifest, Permission};
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,29 @@ pub(crate) struct Plugin {
     pub(crate) sandbox: Vec<Layer>,
     pub(crate) calls: u64,
     pub(crate) errors: u64,
+    pub(crate) errors_by_kind: BTreeMap<String, u64>,
+    /// Frames to the plugin.
+    pub(crate) bytes_in: Option<u64>,
+    /// Frames from the plugin.
+    pub(crate) bytes_out: Option<u64>,
+    pub(crate) in_flight: Option<u32>,
+    pub(crate) queued: Option<u32>,
+    /// Of the last one to two minutes.
+    pub(crate) latency_p50_us: Option<u64>,
+    pub(crate) latency_p99_us: Option<u64>,
+    pub(crate) stray_answers: Option<u64>,
+    pub(crate) progress_dropped: Option<u64>,
+    pub(crate) instances: Vec<Instance>,
+}
+
+/// One process group of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Instance {
+    #[serde(rename = "instance")]
+    pub(crate) id: String,
+    pub(crate) unit: String,
+    pub(crate) control_group: String,
+    pub(crate) main_pid: u32,
 }
 
 /// A resource limit.
@@ -86,6 +109,20 @@ impl Plugin {
                 .collect(),
             calls: from.take("Calls"),
             errors: from.take("Errors"),
+            errors_by_kind: from.take::<HashMap<String, u64>>("ErrorsByKind").into_iter().collect(),
+            bytes_in: from.number("BytesIn"),
+            bytes_out: from.number("BytesOut"),
+            in_flight: from.find("InFlight"),
+            queued: from.find("Queued"),
+            latency_p50_us: from.number("LatencyP50USec"),
+            latency_p99_us: from.number("LatencyP99USec"),
+            stray_answers: from.number("StrayAnswers"),
+            progress_dropped: from.number("ProgressDropped"),
+            instances: from
+                .take::<Vec<(String, String, String, u32)>>("Instances")
+                .into_iter()
+                .map(|(id, unit, control_group, main_pid)| Instance { id, unit, control_group, main_pid })
+                .collect(),
         }
     }
 
@@ -108,13 +145,16 @@ struct Properties<'a>(&'a mut HashMap<String, OwnedVariant>);
 
 impl Properties<'_> {
     fn take<T: TryFrom<OwnedVariant> + Default>(&mut self, name: &str) -> T {
-        self.0.remove(name).and_then(|value| T::try_from(value).ok()).unwrap_or_default()
+        self.find(name).unwrap_or_default()
+    }
+
+    fn find<T: TryFrom<OwnedVariant>>(&mut self, name: &str) -> Option<T> {
+        self.0.remove(name).and_then(|value| T::try_from(value).ok())
     }
 
     /// A number that is the largest one where it is not known, as systemd has it.
     fn number(&mut self, name: &str) -> Option<u64> {
-        let value = self.0.remove(name)?;
-        u64::try_from(value).ok().filter(|number| *number != u64::MAX)
+        self.find(name).filter(|number| *number != u64::MAX)
     }
 }
 
@@ -164,6 +204,12 @@ mod tests {
             ("GrantedPermissions", vec!["mount:docs:read", "mount:pics:write"].into()),
             ("Limits", vec![("memory.max", "512M", true), ("cpu.max", "100%", false)].into()),
             ("Sandbox", vec![("landlock", "ABI 7")].into()),
+            ("ErrorsByKind", HashMap::from([("Busy", 2_u64), ("TimedOut", 1)]).into()),
+            ("BytesIn", 10_u64.into()),
+            ("InFlight", 2_u32.into()),
+            ("LatencyP50USec", 250_u64.into()),
+            ("LatencyP99USec", u64::MAX.into()),
+            ("Instances", vec![("1", "a.scope", "/a", 42_u32), ("2", "b.scope", "/b", 43)].into()),
         ]));
         assert_eq!((plugin.name.as_str(), plugin.enabled, plugin.main_pid), ("textstats", true, 42));
         assert_eq!((plugin.since_us, plugin.memory_current, plugin.cpu_usage_nsec), (Some(5), None, Some(7)));
@@ -173,6 +219,12 @@ mod tests {
             Limit { name: "cpu.max".into(), wanted: "100%".into(), in_force: false }
         );
         assert_eq!(plugin.sandbox, [Layer { layer: "landlock".into(), text: "ABI 7".into() }]);
+        assert_eq!(plugin.errors_by_kind, BTreeMap::from([("Busy".into(), 2), ("TimedOut".into(), 1)]));
+        assert_eq!((plugin.bytes_in, plugin.in_flight), (Some(10), Some(2)));
+        assert_eq!((plugin.latency_p50_us, plugin.latency_p99_us), (Some(250), None));
+        assert_eq!((plugin.instances.len(), plugin.instances[1].main_pid), (2, 43));
+        // An older supervisor does not have these.
+        assert_eq!((plugin.bytes_out, plugin.queued, plugin.stray_answers), (None, None, None));
     }
 
     #[test]

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use plugind_protocol::{Error, Kind};
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use zbus::connection;
 
 use crate::bus::Client;
+use crate::interrupts::{self, Interrupts};
 use children::Children;
 use state::StateDir;
 
@@ -33,6 +34,9 @@ pub(crate) async fn with<T>(
 ) -> Result<T, Error> {
     check_user()?;
     let mut interrupts = Interrupts::listen()?;
+    // Ignored, as a careless parent may have left it, SIGCHLD would take the exit statuses of our children away.
+    let _child = signal(SignalKind::child())
+        .map_err(|cause| Error::internal(format!("cannot wait for signals: {cause}")))?;
     let state = StateDir::make()?;
     let (ours, theirs) = UnixStream::pair().map_err(|cause| no_pair(&cause))?;
     let children = Children::spawn(theirs, state.path(), verbose)?;
@@ -55,8 +59,8 @@ pub(crate) async fn with<T>(
 
 /// The exit code of a work that a signal ended, as a shell gives it.
 pub(crate) fn interrupted_code(error: &Error) -> Option<u8> {
-    let number = error.details.get("interrupted_by")?.as_u64()?;
-    u8::try_from(128 + number).ok()
+    let number = error.details.get("interrupted_by")?.as_i64()?;
+    Some(interrupts::exit_code(i32::try_from(number).ok()?))
 }
 
 /// What both would refuse anyway, said before they are started.
@@ -98,37 +102,4 @@ fn interrupted(number: i32) -> Error {
     Error::new(Kind::Cancelled, format!("interrupted by signal {number}"), "nothing is left behind")
         .outcome_unknown()
         .with_details(json!({ "interrupted_by": number }))
-}
-
-/// The signals by which a person or a service manager ends us.
-struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    quit: Signal,
-    /// Ignored, as a careless parent may have left it, SIGCHLD would take the exit statuses of our children away.
-    _child: Signal,
-}
-
-impl Interrupts {
-    fn listen() -> Result<Interrupts, Error> {
-        let listen =
-            |kind| signal(kind).map_err(|cause| Error::internal(format!("cannot wait for signals: {cause}")));
-        Ok(Interrupts {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-            quit: listen(SignalKind::quit())?,
-            _child: listen(SignalKind::child())?,
-        })
-    }
-
-    async fn next(&mut self) -> i32 {
-        tokio::select! {
-            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
-            _ = self.hangup.recv() => SignalKind::hangup().as_raw_value(),
-            _ = self.quit.recv() => SignalKind::quit().as_raw_value(),
-        }
-    }
 }

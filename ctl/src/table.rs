@@ -4,17 +4,24 @@ use crate::colour::{Style, Tone};
 use crate::escape;
 use crate::page::Page;
 
-/// One cell: its text, and its tone on a terminal.
+/// One cell: its text, and its tone and side on a terminal.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     text: String,
     tone: Option<Tone>,
+    right: bool,
 }
 
 impl Cell {
     /// A cell whose text is made safe to print.
     pub(crate) fn new(text: &str) -> Cell {
-        Cell { text: escape::line(text).into_owned(), tone: None }
+        Cell { text: escape::line(text).into_owned(), tone: None, right: false }
+    }
+
+    /// The same cell at the right side of its column, where numbers line up.
+    pub(crate) fn right(mut self) -> Cell {
+        self.right = true;
+        self
     }
 
     /// The same cell in a tone.
@@ -48,21 +55,15 @@ impl Table {
         if style.terminal { self.aligned(style, legend, noun) } else { self.tabbed() }
     }
 
-    fn tabbed(&self) -> String {
+    /// The rows' cells with a tab between them.
+    pub(crate) fn tabbed(&self) -> String {
         let line = |row: &Vec<Cell>| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join("\t");
         self.rows.iter().flat_map(|row| [line(row), "\n".to_owned()]).collect()
     }
 
     fn aligned(&self, style: Style, legend: bool, noun: &str) -> String {
-        let widths: Vec<usize> = (0..self.headings.len()).map(|column| self.width(column, legend)).collect();
         let mut page = Page::default();
-        if legend {
-            let cells = self.headings.iter().map(|heading| (*heading, Some(Tone::Strong)));
-            page.line(aligned_line(style, &widths, cells));
-        }
-        for row in &self.rows {
-            page.line(aligned_line(style, &widths, row.iter().map(|cell| (cell.text.as_str(), cell.tone))));
-        }
+        self.lines(style, legend).iter().for_each(|line| page.line(line));
         if legend {
             let count = self.rows.len();
             let plural = if count == 1 { "" } else { "s" };
@@ -71,22 +72,43 @@ impl Table {
         page.into_text()
     }
 
+    /// The aligned lines: the headings, where there is a legend, and the rows.
+    pub(crate) fn lines(&self, style: Style, legend: bool) -> Vec<String> {
+        let widths: Vec<usize> = (0..self.headings.len()).map(|column| self.width(column, legend)).collect();
+        let mut lines = Vec::new();
+        if legend {
+            let heading = |(column, text): (usize, &&str)| {
+                // A heading stands above its numbers.
+                let right = self.rows.first().is_some_and(|row| row[column].right);
+                Cell { text: (*text).to_owned(), tone: Some(Tone::Strong), right }
+            };
+            let headings: Vec<Cell> = self.headings.iter().enumerate().map(heading).collect();
+            lines.push(aligned_line(style, &widths, &headings));
+        }
+        lines.extend(self.rows.iter().map(|row| aligned_line(style, &widths, row)));
+        lines
+    }
+
     fn width(&self, column: usize, legend: bool) -> usize {
         let heading = if legend { self.headings[column].chars().count() } else { 0 };
         self.rows.iter().map(|row| row[column].text.chars().count()).max().unwrap_or(0).max(heading)
     }
 }
 
-fn aligned_line<'a>(
-    style: Style,
-    widths: &[usize],
-    cells: impl Iterator<Item = (&'a str, Option<Tone>)>,
-) -> String {
+fn aligned_line(style: Style, widths: &[usize], cells: &[Cell]) -> String {
     let mut line = String::new();
-    for ((cell, tone), width) in cells.zip(widths) {
-        line.push_str(&tone.map_or_else(|| cell.to_owned(), |tone| style.paint(tone, cell)));
+    for (Cell { text, tone, right }, width) in cells.iter().zip(widths) {
         // The colour's own bytes take no room, so the padding is counted here.
-        line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 1));
+        let padding = std::iter::repeat_n(' ', width - text.chars().count());
+        let painted = tone.map_or_else(|| text.clone(), |tone| style.paint(tone, text));
+        if *right {
+            line.extend(padding);
+            line.push_str(&painted);
+        } else {
+            line.push_str(&painted);
+            line.extend(padding);
+        }
+        line.push(' ');
     }
     line
 }
@@ -112,6 +134,15 @@ mod tests {
              \n\
              2 plugins listed.\n"
         );
+    }
+
+    #[test]
+    fn numbers_line_up_under_their_heading() {
+        let mut table = Table::new(&["NAME", "CALLS"]);
+        table.push(vec![Cell::new("x"), Cell::new("7").right()]);
+        table.push(vec![Cell::new("y"), Cell::new("123456").right()]);
+        assert_eq!(table.lines(Style::TERMINAL, true), ["NAME  CALLS ", "x         7 ", "y    123456 "]);
+        assert_eq!(table.render(Style::PLAIN, true, "plugin"), "x\t7\ny\t123456\n");
     }
 
     #[test]

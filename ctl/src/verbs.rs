@@ -1,5 +1,6 @@
 //! One verb, or close family, a file. Each prints its answer and gives its exit code.
 
+mod bench;
 mod call;
 mod commands;
 mod describe;
@@ -12,6 +13,9 @@ mod pack;
 mod permissions;
 mod run;
 mod status;
+mod stream;
+mod target;
+mod top;
 mod verify;
 
 use plugind_protocol::Error;
@@ -28,6 +32,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> u8 {
     let outcome = match verb {
         Verb::List => list::run(context).await,
         Verb::Status(args) => status::run(context, &args).await,
+        Verb::Top(args) => top::run(context, &args).await,
         Verb::Describe(args) => describe::run(context, &args.name).await,
         Verb::Commands(args) => commands::run(context, args.name.as_deref()).await,
         Verb::Logs(args) => logs::run(context, &args).await,
@@ -53,6 +58,7 @@ pub(crate) async fn run(context: &Context, verb: Verb) -> u8 {
         Verb::Kill(args) => lifecycle::kill(context, &args).await,
         Verb::Run(args) => run::run(context, &args).await,
         Verb::Pack(args) => pack::run(context, &args),
+        Verb::Bench(args) => bench::run(context, &args).await,
         Verb::Doctor(args) => doctor::run(context, &args).await,
     };
     outcome.unwrap_or_else(|error| context.fail(&error))

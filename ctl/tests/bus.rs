@@ -6,84 +6,10 @@ mod fake;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
-use fake::Dir;
-use zbus::message::Header;
-use zbus::{Connection, Guid, ObjectServer, connection};
-
-/// What a message bus does for a client: it gives it a name. Nothing may be sent before that answer, so the objects,
-/// which announce themselves, come after it and before the next request is looked at.
-struct Bus {
-    journal: PathBuf,
-}
-
-#[zbus::interface(name = "org.freedesktop.DBus", spawn = false)]
-impl Bus {
-    async fn hello(
-        &self,
-        #[zbus(header)] header: Header<'_>,
-        #[zbus(connection)] connection: &Connection,
-        #[zbus(object_server)] server: &ObjectServer,
-    ) -> &'static str {
-        connection.reply(&header, &":1.7").await.unwrap();
-        fake::serve_on(server, self.journal.clone()).await.unwrap();
-        // A second answer to the same request, which clients pass over.
-        ":1.7"
-    }
-}
-
-/// A session bus with the fake supervisor on it, for as long as the test lives.
-struct Session {
-    dir: Dir,
-}
-
-impl Session {
-    fn start() -> Session {
-        let dir = Dir::new();
-        let listener = UnixListener::bind(dir.path("bus")).unwrap();
-        let journal = dir.path("journal");
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            for stream in listener.incoming() {
-                let builder =
-                    connection::Builder::unix_stream(stream.unwrap()).server(Guid::generate()).p2p();
-                let builder = builder.serve_at("/org/freedesktop/DBus", Bus { journal: journal.clone() });
-                runtime.block_on(async {
-                    if let Ok(connection) = builder.build().await {
-                        connection.closed().await;
-                    }
-                });
-            }
-        });
-        Session { dir }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pluginctl"));
-        command
-            .args(words)
-            .env("DBUS_SESSION_BUS_ADDRESS", format!("unix:path={}", self.dir.path("bus").display()))
-            .current_dir(&self.dir.0)
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> (i32, String, String) {
-        seen(&self.command(words).output().unwrap())
-    }
-
-    fn journal(&self) -> String {
-        fs::read_to_string(self.dir.path("journal")).unwrap_or_default()
-    }
-}
-
-fn seen(output: &Output) -> (i32, String, String) {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
-}
+use fake::session::{Session, seen};
 
 #[test]
 fn list_is_tabs_in_a_pipe_and_json_on_one_line() {
@@ -114,6 +40,9 @@ fn status_has_the_exit_codes_of_lsb() {
     );
     assert!(out.ends_with("\nfirst\nsecond \\u{1b}[2J\n"), "{out}");
     assert!(!out.contains("Memory:"), "{out}");
+    let counters = " (3 failed: Busy 2, TimedOut 1), restarts: 0\n    Latency: p50 254us, p99 1.25ms; 2 in flight, 0 queued\n      \
+                    Bytes: 4.0K in, 1.0K out\n";
+    assert!(out.contains(counters), "{out}");
 
     assert_eq!(session.run(&["status", "idle-one"]).0, 3);
     let (code, out, err) = session.run(&["status", "absent", "demo"]);
@@ -123,6 +52,22 @@ fn status_has_the_exit_codes_of_lsb() {
     assert_eq!(session.run(&["status", "Not A Name"]).0, 4);
     assert_eq!(session.run(&["status"]).0, 0);
     assert_eq!(session.run(&["status", "-q", "idle-one"]), (3, String::new(), String::new()));
+}
+
+#[test]
+fn status_has_null_where_there_is_no_number() {
+    let session = Session::start();
+    let status = |name| {
+        let (_, out, _) = session.run(&["status", name, "-o", "json"]);
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()[0].clone()
+    };
+    let demo = status("demo");
+    assert_eq!(demo["errors_by_kind"], serde_json::json!({"Busy": 2, "TimedOut": 1}));
+    assert_eq!((&demo["latency_p50_us"], &demo["in_flight"]), (&254.into(), &2.into()));
+    assert_eq!(demo["instances"][0]["main_pid"], 42);
+    // Without a call there is no latency, and this supervisor does not count stray answers.
+    let idle = status("idle-one");
+    assert!(idle["latency_p50_us"].is_null() && idle["stray_answers"].is_null(), "{idle}");
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::time::Duration;
 
-use plugind_protocol::name;
 use plugind_protocol::{Error, Kind, Manifest};
 use serde_json::value::RawValue;
 
-use super::{DONE, client};
+use super::target::target;
+use super::{DONE, client, stream};
 use crate::bus::{CallOptions, Client};
 use crate::cli::{Call, CallArgs};
 use crate::output::Context;
@@ -27,6 +27,9 @@ pub(super) async fn run(context: &Context, args: &CallArgs) -> Result<u8, Error>
     let manifest =
         if context.timeout.is_none() { Some(client.describe(plugin).await?.manifest) } else { None };
     let how = options(context, &args.call, manifest.as_ref(), command);
+    if args.stream {
+        return stream::print(context, &client, plugin, command, &arguments, how).await;
+    }
     print(context, &client, plugin, command, &arguments, how).await
 }
 
@@ -62,25 +65,6 @@ pub(super) fn options(
         dry_run: call.dry_run,
         deadline: context.timeout.unwrap_or(own) + SLACK,
     }
-}
-
-/// The plugin and the command from one word or two.
-fn target<'a>(first: &'a str, second: Option<&'a str>) -> Result<(&'a str, &'a str), Error> {
-    let found = match second {
-        Some(command) if !first.contains('.') => Some((first, command)),
-        Some(_) => None,
-        None => name::split_qualified(first),
-    };
-    found.ok_or_else(|| {
-        Error::new(
-            Kind::InvalidArguments,
-            format!(
-                "`{}` does not name one command",
-                [first, second.unwrap_or_default()].join(" ").trim_end()
-            ),
-            "write PLUGIN.COMMAND, or PLUGIN COMMAND; `pluginctl commands` lists them",
-        )
-    })
 }
 
 /// The arguments as JSON text: given, from a file, or from standard input.
@@ -132,20 +116,6 @@ fn unreadable(source: &str, cause: &io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_word_or_two_name_a_command() {
-        assert_eq!(target("textstats.count", None), Ok(("textstats", "count")));
-        assert_eq!(target("a-b.c.d", None), Ok(("a-b", "c.d")));
-        assert_eq!(target("textstats", Some("count")), Ok(("textstats", "count")));
-        assert_eq!(target("textstats", Some("a.b")), Ok(("textstats", "a.b")));
-        for (first, second) in
-            [("textstats", None), ("a.b", Some("c")), ("A.b", None), (".b", None), ("a.", None)]
-        {
-            let error = target(first, second).unwrap_err();
-            assert_eq!((error.kind, error.exit_code()), (Kind::InvalidArguments, 2), "{first}");
-        }
-    }
 
     #[test]
     fn arguments_are_checked_and_not_rebuilt() {

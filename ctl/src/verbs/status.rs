@@ -9,7 +9,7 @@ use super::{DONE, client, permissions};
 use crate::bus::Client;
 use crate::cli::StatusArgs;
 use crate::colour::{Style, Tone, tone_of_state};
-use crate::model::{Layer, Limit, Plugin};
+use crate::model::{Instance, Layer, Limit, Plugin};
 use crate::output::Context;
 use crate::page::Page;
 use crate::{escape, human};
@@ -111,11 +111,15 @@ fn active(plugin: &Plugin, style: Style) -> String {
 
 /// What runs, and what it takes; what the system does not say is left out.
 fn process(page: &mut Page, plugin: &Plugin) {
-    if !plugin.unit.is_empty() {
-        field(page, "Unit", &escape::line(&plugin.unit));
-    }
-    if plugin.main_pid != 0 {
-        field(page, "Main PID", &plugin.main_pid.to_string());
+    if plugin.instances.len() > 1 {
+        list(page, "Instances", plugin.instances.iter().map(instance_line));
+    } else {
+        if !plugin.unit.is_empty() {
+            field(page, "Unit", &escape::line(&plugin.unit));
+        }
+        if plugin.main_pid != 0 {
+            field(page, "Main PID", &plugin.main_pid.to_string());
+        }
     }
     if let Some(tasks) = plugin.tasks_current {
         field(page, "Tasks", &tasks.to_string());
@@ -126,19 +130,45 @@ fn process(page: &mut Page, plugin: &Plugin) {
     if let Some(nanoseconds) = plugin.cpu_usage_nsec {
         field(page, "CPU", &human::span(Duration::from_nanos(nanoseconds)));
     }
-    if !plugin.control_group.is_empty() {
+    if !plugin.control_group.is_empty() && plugin.instances.len() <= 1 {
         field(page, "CGroup", &escape::line(&plugin.control_group));
     }
     if !plugin.last_exit.is_empty() {
         field(page, "Last exit", &escape::line(&plugin.last_exit));
     }
+    calls(page, plugin);
+}
+
+/// What was called, and what it cost; nothing of it before the first call.
+fn calls(page: &mut Page, plugin: &Plugin) {
     if plugin.calls > 0 || plugin.restarts > 0 {
-        field(
-            page,
-            "Calls",
-            &format!("{} ({} failed), restarts: {}", plugin.calls, plugin.errors, plugin.restarts),
-        );
+        let kinds: Vec<String> =
+            plugin.errors_by_kind.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let by_kind = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
+        let line =
+            format!("{} ({} failed{by_kind}), restarts: {}", plugin.calls, plugin.errors, plugin.restarts);
+        field(page, "Calls", &escape::line(&line));
     }
+    let (in_flight, queued) = (plugin.in_flight.unwrap_or(0), plugin.queued.unwrap_or(0));
+    if plugin.latency_p50_us.is_some() || in_flight > 0 || queued > 0 {
+        let latency = |micros: Option<u64>| micros.map_or_else(|| "-".to_owned(), human::latency);
+        let (p50, p99) = (latency(plugin.latency_p50_us), latency(plugin.latency_p99_us));
+        field(page, "Latency", &format!("p50 {p50}, p99 {p99}; {in_flight} in flight, {queued} queued"));
+    }
+    if let (Some(into), Some(out)) = (plugin.bytes_in, plugin.bytes_out)
+        && (into > 0 || out > 0)
+    {
+        field(page, "Bytes", &format!("{} in, {} out", human::bytes(into), human::bytes(out)));
+    }
+    let (stray, dropped) = (plugin.stray_answers.unwrap_or(0), plugin.progress_dropped.unwrap_or(0));
+    if stray > 0 || dropped > 0 {
+        field(page, "Dropped", &format!("stray answers: {stray}, progress: {dropped}"));
+    }
+}
+
+fn instance_line(instance: &Instance) -> String {
+    let Instance { id, unit, control_group, main_pid } = instance;
+    escape::line(&format!("{id}: main PID {main_pid}, {unit}, {control_group}")).into_owned()
 }
 
 fn permission_line(plugin: &Plugin, permission: &str, style: Style) -> String {
@@ -199,6 +229,15 @@ mod tests {
                 sandbox: vec![Layer { layer: "landlock".into(), text: "ABI 7".into() }],
                 calls: 3,
                 errors: 1,
+                errors_by_kind: [("TimedOut".into(), 1)].into(),
+                bytes_in: Some(1536),
+                bytes_out: Some(37),
+                in_flight: Some(2),
+                queued: Some(0),
+                latency_p50_us: Some(254),
+                latency_p99_us: Some(1254),
+                stray_answers: Some(0),
+                progress_dropped: Some(7),
                 ..Plugin::default()
             },
             log: vec!["ready".into(), "\u{1b}[31mred".into()],
@@ -217,7 +256,10 @@ textstats - Unicode text\\nstatistics
      Memory: 1.2M
         CPU: 12ms
      CGroup: /user.slice/plugind.slice/x.scope
-      Calls: 3 (1 failed), restarts: 0
+      Calls: 3 (1 failed: TimedOut 1), restarts: 0
+    Latency: p50 254us, p99 1.25ms; 2 in flight, 0 queued
+      Bytes: 1.5K in, 37B out
+    Dropped: stray answers: 0, progress: 7
      Limits: memory 512M, in force
              cpu 100%, NOT in force
 Permissions: env:TZ, granted: see the environment variable TZ
@@ -261,11 +303,40 @@ ready
     }
 
     #[test]
+    fn several_instances_are_listed() {
+        let mut status = running();
+        let instance = |name: &str, main_pid| Instance {
+            id: name.into(),
+            unit: format!("plugind-textstats-{name}.scope"),
+            control_group: format!("/plugind.slice/{name}.scope"),
+            main_pid,
+        };
+        status.plugin.instances = vec![instance("00c0ffee", 4242), instance("0badcafe", 4343)];
+        let text = text(&status, Style::PLAIN);
+        let expected = "  \
+  Instances: 00c0ffee: main PID 4242, plugind-textstats-00c0ffee.scope, /plugind.slice/00c0ffee.scope
+             0badcafe: main PID 4343, plugind-textstats-0badcafe.scope, /plugind.slice/0badcafe.scope
+      Tasks: 3
+";
+        assert!(text.contains(expected), "{text}");
+        assert!(!text.contains("Main PID:") && !text.contains("CGroup:"), "{text}");
+    }
+
+    #[test]
+    fn an_older_supervisor_shows_what_it_has() {
+        let plugin = Plugin { calls: 3, errors: 1, ..Plugin::default() };
+        let text = text(&Status { plugin, log: Vec::new() }, Style::PLAIN);
+        assert!(text.ends_with("      Calls: 3 (1 failed), restarts: 0\n"), "{text}");
+    }
+
+    #[test]
     fn json_is_flat() {
         let value = serde_json::to_value(running()).unwrap();
         assert_eq!(value["main_pid"], 4242);
         assert_eq!(value["log"][0], "ready");
         assert_eq!(value["limits"][1]["in_force"], false);
         assert!(value["since_us"].is_null());
+        assert_eq!(value["errors_by_kind"]["TimedOut"], 1);
+        assert_eq!((&value["in_flight"], &value["latency_p99_us"]), (&2.into(), &1254.into()));
     }
 }

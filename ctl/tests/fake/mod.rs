@@ -7,12 +7,17 @@
     reason = "D-Bus methods have the signatures of D-Bus"
 )]
 
+mod channel;
+pub(crate) mod session;
+
 use std::collections::HashMap;
 use std::env;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plugind_protocol::{Error, Kind};
 use zbus::fdo::ObjectManager;
@@ -71,13 +76,19 @@ pub(crate) struct Manager {
 
 impl Manager {
     fn note(&self, line: &str) {
-        let mut journal = File::options().append(true).create(true).open(&self.journal).unwrap();
-        writeln!(journal, "{line}").unwrap();
+        note(&self.journal, line);
     }
 
     fn act(&self, what: &str, name: &str) -> Result<(), Fault> {
         self.note(&format!("{what} {name}"));
         if name == "absent" { Err(no_such(name)) } else { Ok(()) }
+    }
+}
+
+/// A test may be over, and its folder gone, when its last line comes.
+fn note(journal: &Path, line: &str) {
+    if let Ok(mut journal) = File::options().append(true).create(true).open(journal) {
+        journal.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
 
@@ -165,6 +176,19 @@ impl Manager {
         }
     }
 
+    fn open_channel(
+        &self,
+        plugins: Vec<String>,
+        options: HashMap<String, OwnedVariant>,
+    ) -> Result<(OwnedFd, u32), Fault> {
+        assert!(options.is_empty());
+        self.act("channel", &plugins.join(","))?;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let journal = self.journal.clone();
+        std::thread::spawn(move || channel::serve(ours, |line| note(&journal, line)));
+        Ok((OwnedFd::from(std::os::fd::OwnedFd::from(theirs)), 1 << 20))
+    }
+
     fn describe(&self, name: &str) -> Result<String, Fault> {
         self.act("describe", name)?;
         let digest = format!("sha256:{}", "ab".repeat(32));
@@ -196,10 +220,22 @@ impl Manager {
     }
 }
 
-/// A plugin's object; only what `status` cannot do without.
+/// A plugin's object; only what `status` and `top` cannot do without.
 pub(crate) struct Plugin {
-    pub(crate) name: &'static str,
-    pub(crate) state: &'static str,
+    name: &'static str,
+    state: &'static str,
+    /// Grows whenever it is read, so that there is a rate.
+    calls: AtomicU64,
+}
+
+impl Plugin {
+    fn new(name: &'static str, state: &'static str) -> Plugin {
+        Plugin { name, state, calls: AtomicU64::new(0) }
+    }
+
+    fn is_active(&self) -> bool {
+        self.state == "active"
+    }
 }
 
 #[zbus::interface(name = "org.plugind1.Plugin")]
@@ -245,6 +281,65 @@ impl Plugin {
     }
 
     #[zbus(property)]
+    fn calls(&self) -> u64 {
+        if self.is_active() { self.calls.fetch_add(50, Ordering::Relaxed) } else { 0 }
+    }
+
+    #[zbus(property)]
+    fn errors(&self) -> u64 {
+        if self.is_active() { 3 } else { 0 }
+    }
+
+    #[zbus(property)]
+    fn errors_by_kind(&self) -> HashMap<String, u64> {
+        if self.is_active() {
+            HashMap::from([("Busy".into(), 2), ("TimedOut".into(), 1)])
+        } else {
+            HashMap::new()
+        }
+    }
+
+    #[zbus(property)]
+    fn bytes_in(&self) -> u64 {
+        if self.is_active() { 4096 } else { 0 }
+    }
+
+    #[zbus(property)]
+    fn bytes_out(&self) -> u64 {
+        if self.is_active() { 1024 } else { 0 }
+    }
+
+    #[zbus(property)]
+    fn in_flight(&self) -> u32 {
+        if self.is_active() { 2 } else { 0 }
+    }
+
+    #[zbus(property)]
+    fn queued(&self) -> u32 {
+        0
+    }
+
+    #[zbus(property, name = "LatencyP50USec")]
+    fn latency_p50(&self) -> u64 {
+        if self.is_active() { 254 } else { u64::MAX }
+    }
+
+    #[zbus(property, name = "LatencyP99USec")]
+    fn latency_p99(&self) -> u64 {
+        if self.is_active() { 1254 } else { u64::MAX }
+    }
+
+    #[zbus(property)]
+    fn instances(&self) -> Vec<(String, String, String, u32)> {
+        let unit = "plugind-demo-00c0ffee.scope";
+        if self.is_active() {
+            vec![("00c0ffee".into(), unit.into(), format!("/{unit}"), 42)]
+        } else {
+            Vec::new()
+        }
+    }
+
+    #[zbus(property)]
     fn requested_permissions(&self) -> Vec<String> {
         vec!["env:TZ".into()]
     }
@@ -256,24 +351,26 @@ impl Plugin {
 }
 
 /// The objects: the supervisor's, and two plugins, `demo` (active) and `idle-one` (inactive).
-const DEMO: (&str, Plugin) = ("/org/plugind1/plugin/demo", Plugin { name: "demo", state: "active" });
-const IDLE: (&str, Plugin) =
-    ("/org/plugind1/plugin/idle_2done", Plugin { name: "idle-one", state: "inactive" });
+fn plugins() -> [(&'static str, Plugin); 2] {
+    [
+        ("/org/plugind1/plugin/demo", Plugin::new("demo", "active")),
+        ("/org/plugind1/plugin/idle_2done", Plugin::new("idle-one", "inactive")),
+    ]
+}
 
 /// Serves them from the beginning of a connection.
 pub(crate) fn serve(builder: connection::Builder<'_>, journal: PathBuf) -> connection::Builder<'_> {
-    builder
-        .serve_at("/org/plugind1", ObjectManager)
-        .serve_at("/org/plugind1", Manager { journal })
-        .serve_at(DEMO.0, DEMO.1)
-        .serve_at(IDLE.0, IDLE.1)
+    let builder =
+        builder.serve_at("/org/plugind1", ObjectManager).serve_at("/org/plugind1", Manager { journal });
+    plugins().into_iter().fold(builder, |builder, (path, plugin)| builder.serve_at(path, plugin))
 }
 
 /// Serves them from now on.
 pub(crate) async fn serve_on(server: &ObjectServer, journal: PathBuf) -> zbus::Result<()> {
     server.at("/org/plugind1", ObjectManager).await?;
     server.at("/org/plugind1", Manager { journal }).await?;
-    server.at(DEMO.0, DEMO.1).await?;
-    server.at(IDLE.0, IDLE.1).await?;
+    for (path, plugin) in plugins() {
+        server.at(path, plugin).await?;
+    }
     Ok(())
 }
