@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::serve::Shared;
 use crate::sys::{self, Orphan};
-use crate::{misbehave, mode, probe};
+use crate::{misbehave, mode, probe, streams};
 
 /// One call of a command.
 #[derive(Debug)]
@@ -40,8 +40,13 @@ impl Invocation {
         Invocation { shared: Arc::clone(shared), id, params }
     }
 
-    fn arguments(&self) -> &Value {
+    pub(crate) fn arguments(&self) -> &Value {
         &self.params["arguments"]
+    }
+
+    /// The call's name in `$/cancel`, `$/credit`, `$/chunk` and `$/progress`.
+    pub(crate) fn name(&self) -> &str {
+        self.params["meta"]["invocation"].as_str().unwrap_or_default()
     }
 }
 
@@ -82,10 +87,21 @@ pub fn run(invocation: &Invocation) -> Result<Answer, String> {
             Ok(Answer::Result(json!({"slept_ms": time.as_millis()})))
         }
         "wait-cancel" => {
-            let id = invocation.params["meta"]["invocation"].as_str().unwrap_or_default();
-            let cancel = invocation.shared.wait_for_cancel(id, milliseconds(arguments)?);
+            let cancel = invocation.shared.wait_for_cancel(invocation.name(), milliseconds(arguments)?);
             Ok(Answer::Result(json!({"cancelled": cancel.is_some(), "cancel": cancel})))
         }
+        "hold" => {
+            let key = text(arguments, "key")?;
+            let released = invocation.shared.wait_for_release(key, invocation.name(), streams::PATIENCE);
+            Ok(Answer::Result(json!({"released": released})))
+        }
+        "release" => {
+            invocation.shared.release(text(arguments, "key")?);
+            Ok(Answer::Result(json!({})))
+        }
+        "turn" => Ok(Answer::Result(json!({"turn": invocation.shared.turn()}))),
+        "chunks" => streams::chunks(invocation).map(Answer::Result),
+        "progress" => streams::progress(invocation).map(Answer::Result),
         "cancels" => Ok(Answer::Result(json!({"cancels": invocation.shared.cancels()}))),
         "meta" => Ok(Answer::Result(invocation.params["meta"].clone())),
         "flood-stderr" => {
@@ -159,7 +175,8 @@ fn break_the_wire(invocation: &Invocation) -> Result<Answer, String> {
             Ok(Answer::Given)
         }
         "raw" => {
-            wire.raw(text(arguments, "text")?.as_bytes());
+            let text = text(arguments, "text")?.replace("@id@", &invocation.id.to_string());
+            wire.raw(text.as_bytes());
             Ok(Answer::Result(json!({})))
         }
         _ => {

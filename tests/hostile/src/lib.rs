@@ -20,4 +20,5 @@ mod misbehave;
 mod probe_files;
 mod probe_kernel;
 mod probe_net;
+mod streams;
 mod sys;

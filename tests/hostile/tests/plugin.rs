@@ -254,6 +254,46 @@ fn commands_break_the_wire_as_they_say() {
 }
 
 #[test]
+fn chunks_need_credit_unless_they_are_told_otherwise() {
+    let mut plugin = Plugin::start("streams", "normal");
+    let notice = |method: &str, params: &Value| json!({"jsonrpc": "2.0", "method": method, "params": params});
+    plugin.invoke(1, "chunks", &json!({"n": 3, "size": 2}));
+    for at in 0..3 {
+        plugin.send(&notice("$/credit", &json!({"invocation": "call-1", "n": 1})));
+        let data = json!({"at": at, "fill": "xx"});
+        let chunk = notice("$/chunk", &json!({"invocation": "call-1", "seq": at, "data": data}));
+        assert_eq!(plugin.frame(), chunk);
+    }
+    assert_eq!(plugin.frame()["result"]["chunks"], 3);
+    plugin.invoke(2, "chunks", &json!({"n": 1, "ignore_credit": true, "wrong_seq": true}));
+    assert_eq!(plugin.frame()["params"]["seq"], 1);
+    assert_eq!(plugin.frame()["result"]["chunks"], 1);
+    plugin.invoke(3, "chunks", &json!({"n": 1}));
+    plugin.send(&notice("$/cancel", &json!({"invocation": "call-3"})));
+    assert_eq!(plugin.frame()["result"]["chunks"], 0);
+    plugin.invoke(4, "progress", &json!({"n": 2}));
+    let steps = [0, 1].map(|_| plugin.frame()["params"]["data"]["at"].take());
+    assert_eq!((steps, plugin.frame()["result"]["steps"].take()), ([json!(0), json!(1)], json!(2)));
+}
+
+#[test]
+fn a_call_is_held_until_its_key_is_released_or_it_is_cancelled() {
+    let mut plugin = Plugin::start("hold", "normal");
+    plugin.invoke(1, "hold", &json!({"key": "a"}));
+    plugin.invoke(2, "release", &json!({"key": "a"}));
+    // In either order.
+    let released: Vec<Value> = (0..2).map(|_| plugin.frame()["result"]["released"].take()).collect();
+    assert!(released.contains(&json!(true)), "{released:?}");
+    plugin.invoke(3, "hold", &json!({"key": "b"}));
+    plugin.send(&json!({"jsonrpc": "2.0", "method": "$/cancel", "params": {"invocation": "call-3"}}));
+    assert_eq!(plugin.frame()["result"]["released"], false);
+    assert_eq!(
+        [0, 1].map(|_| plugin.call("turn", &json!({}))["result"]["turn"].take()),
+        [json!(0), json!(1)]
+    );
+}
+
+#[test]
 fn orphans_live_until_they_are_killed() {
     let mut plugin = Plugin::start("orphans", "normal");
     let result = plugin.call("spawn-orphan", &json!({"stop": true, "count": 2}))["result"].take();

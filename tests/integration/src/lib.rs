@@ -11,6 +11,7 @@
 
 pub mod archive;
 pub mod bundle;
+pub mod channel;
 pub mod ctl;
 pub mod installed;
 pub mod memory;
@@ -23,6 +24,7 @@ pub mod user;
 pub mod wait;
 
 pub use bundle::Bundle;
+pub use channel::Wire;
 pub use ctl::{Outcome, ctl, run};
 pub use installed::Installed;
 pub use plugind::Plugind;

@@ -152,6 +152,17 @@ impl Plugind {
         assert_eq!(self.files(), self.state, "something is left in its state directory");
     }
 
+    /// The same after removing a plugin, which must have run without a break until then.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn unharmed_but_for(&self, bundle: &Bundle) {
+        assert_eq!(self.status(bundle.name())["restarts"], 0, "the plugin ended");
+        self.ctl(&["remove", bundle.name()]).success();
+        scopes::none_left(bundle.name());
+        self.unharmed();
+    }
+
     /// Asserts that the supervisor is the one that was started, and serves the next call.
     ///
     /// # Panics

@@ -56,9 +56,14 @@ fn an_answer_to_a_number_as_text_is_no_answer() {
     let plugind = Plugind::new();
     let bundle = Bundle::hostile();
     plugind.ctl(&["install", "--enable", bundle.path()]).success();
-    // The call's own id is 2: the first after the handshake's.
-    let forged = json!({"text": "{\"jsonrpc\":\"2.0\",\"id\":\"2\",\"result\":\"forged\"}\n"});
-    assert_eq!(plugind.call(&bundle, "raw", &forged).json(), json!({}));
+    let raw = |id: &str| {
+        let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"by hand\"}}\n");
+        plugind.call(&bundle, "raw", &json!({"text": text})).json()
+    };
+    for id in ["\"@id@\"", "@id@.0", "@id@e0", "-@id@"] {
+        assert_eq!(raw(id), json!({}), "{id}");
+    }
+    assert_eq!(raw("@id@"), "by hand");
     plugind.ctl(&["remove", bundle.name()]).success();
     plugind.unharmed();
 }

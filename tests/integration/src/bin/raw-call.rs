@@ -1,12 +1,14 @@
 //! A caller that checks nothing itself, so that the supervisor's own checks are seen.
 //!
 //! `raw-call install [DIGEST]` sends standard input to `Manager.Install` as it is; `raw-call call PLUGIN COMMAND TEXT` passes the
-//! text on as arguments. Answers and errors are printed as `pluginctl -o json` prints them.
+//! text on as arguments; `raw-call channel [--option NAME] PLUGIN…` opens a channel, sends it over the socket that is its
+//! standard input, and prints the longest line. Answers and errors are printed as `pluginctl -o json` prints them.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
 
 use plugind_protocol::Error;
+use zbus::wire::OwnedFd;
 use zbus::{Connection, Fd, Message, Variant};
 
 type Options = HashMap<&'static str, Variant<'static>>;
@@ -17,6 +19,11 @@ fn main() -> ExitCode {
     match runtime.block_on(ask(&words)) {
         Ok(reply) => {
             let body = reply.body();
+            if let Ok((channel, frame_max)) = body.deserialize::<(OwnedFd, u32)>() {
+                plugind_integration::channel::hand_over(&channel);
+                println!("{frame_max}");
+                return ExitCode::SUCCESS;
+            }
             let text = body.deserialize::<String>().or_else(|_| {
                 body.deserialize::<(String, String)>()
                     .map(|(name, digest)| serde_json::json!({"name": name, "digest": digest}).to_string())
@@ -38,8 +45,15 @@ async fn ask(words: &[String]) -> zbus::Result<Message> {
         }
         ["install"] => call(&connection, "Install", &(Fd::from(&std::io::stdin()), options)).await,
         ["call", plugin, command, text] => call(&connection, "Call", &(plugin, command, text, options)).await,
+        ["channel", "--option", name, ref plugins @ ..] => {
+            let options = HashMap::from([(name, Variant::from(true))]);
+            call(&connection, "OpenChannel", &(plugins, options)).await
+        }
+        ["channel", ref plugins @ ..] => call(&connection, "OpenChannel", &(plugins, options)).await,
         _ => Err(zbus::Error::Failure(
-            "usage: raw-call install [DIGEST] | raw-call call PLUGIN COMMAND TEXT".into(),
+            "usage: raw-call install [DIGEST] | raw-call call PLUGIN COMMAND TEXT | \
+             raw-call channel [--option NAME] PLUGIN…"
+                .into(),
         )),
     }
 }
