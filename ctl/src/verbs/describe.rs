@@ -81,6 +81,9 @@ fn bounds(page: &mut Page, manifest: &Manifest) {
     );
     field(page, "Activation", &word(&lifecycle.activation));
     field(page, "Restart", &word(&lifecycle.restart));
+    if lifecycle.instances > 1 {
+        field(page, "Instances", &format!("{}, each with these bounds", lifecycle.instances));
+    }
 }
 
 fn command(page: &mut Page, command: &Command, style: Style) {

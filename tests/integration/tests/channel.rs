@@ -88,7 +88,7 @@ fn an_id_in_flight_is_refused_and_the_first_call_is_unharmed() {
     wire.invoke(&id, &json!({"command": "hold", "arguments": {"key": "a"}}));
     for _ in 0..3 {
         wire.invoke(&id, &json!({"command": "echo"}));
-        let error = fails(wire.answer(&id), Kind::Conflict);
+        let error = fails(wire.answer(&json!(null)), Kind::Conflict);
         assert!(error.message.contains("\"again\"") && error.outcome_known, "{error:?}");
     }
     // Ids are the channel's own.

@@ -23,6 +23,9 @@ use crate::relay::{Batch, Ticket, shown};
 /// A channel that was quiet for this long gives its memory back.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// What helps a caller whose line is no request.
+const HINT: &str = "write one JSON-RPC 2.0 object a line, of frame_max bytes at most, in UTF-8";
+
 /// Ends the channel with its reader, however that ends.
 struct Closing(Arc<Channel>);
 
@@ -83,7 +86,9 @@ fn take(channel: &Arc<Channel>, frame: Result<&str, FrameError>, batch: &mut Bat
             FrameError::InvalidJson { .. } => code::PARSE_ERROR,
             _ => code::INVALID_REQUEST,
         };
-        refuse(channel, &Id::null(), code, &error.into(), batch);
+        let mut error = Error::from(error);
+        HINT.clone_into(&mut error.hint);
+        refuse(channel, &Id::null(), code, &error, batch);
     }
 }
 
@@ -104,7 +109,11 @@ fn invoke(frame: &str) -> Option<(Id, Params<'_>)> {
 fn call(channel: &Arc<Channel>, id: Id, params: &Params<'_>, batch: &mut Batch) {
     let (plugin, ticket) = match admit(channel, &id, params.plugin.as_ref().map(|name| &*name.0)) {
         Ok(admitted) => admitted,
-        Err(error) => return channel.write(batch, |frame| wire::error(frame, &id, &error)),
+        Err(error) => {
+            // The call that has the id already must not take this for its answer.
+            let id = if error.kind == Kind::Conflict { Id::null() } else { id };
+            return channel.write(batch, |frame| wire::error(frame, &id, &error));
+        }
     };
     let request = Request {
         command: &params.command,

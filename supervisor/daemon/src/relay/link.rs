@@ -231,9 +231,15 @@ impl Wire {
         true
     }
 
+    /// The link ends by itself. Not to be called by the pool, which this calls.
     pub(super) fn end(&self, end: End) {
         // What is sent to an instance that has ended is lost, and its caller could not know how far it came.
         self.pool.retire(self.number);
+        self.note_end(end);
+    }
+
+    /// The same, said by the pool itself.
+    pub(super) fn note_end(&self, end: End) {
         self.ended.send_if_modified(|current| {
             let first = current.is_none();
             if first {

@@ -19,7 +19,7 @@ use super::link::{Wire, next_number};
 use super::queue::{self, Capacity, Queue};
 use super::spread::Spread;
 use super::stream::{Credit, Misstep, Pace};
-use super::{Batch, Bounds, Counters, Sink, plugin_error};
+use super::{Batch, Bounds, Counters, End, Sink, plugin_error};
 
 /// Calls that wait for a plugin, whatever their size.
 const WAITING_MAX: usize = 1024;
@@ -559,7 +559,7 @@ fn tell(wire: &Wire, method: &str, params: &serde_json::Value, batch: &mut Batch
         let _ = envelope::notification(frame, method, params);
     });
     if let Err(error) = said {
-        wire.violation(error);
+        wire.note_end(End::Violation(Box::new(error)));
     }
 }
 

@@ -542,3 +542,40 @@ async fn another_instance_cannot_speak_for_a_call() {
     assert_eq!(notes.until("done").await, ["done \"end\""]);
     assert_eq!(pool.counters().strays(), 2);
 }
+
+#[tokio::test]
+async fn a_plugin_that_streams_and_never_reads_its_credit_is_ended() {
+    let (pool, link, mut peer) = link();
+    let (notes, _ticket, request) = stream(&pool, &mut peer, u64::MAX).await;
+    let invocation = request["params"]["meta"]["invocation"].as_str().unwrap();
+    let Peer { output, .. } = &mut peer;
+    let flood = async {
+        for seq in 0_u64.. {
+            let chunk = json!({ "jsonrpc": "2.0", "method": "$/chunk",
+                "params": { "invocation": invocation, "seq": seq, "data": 0 } });
+            if output.write_all(format!("{chunk}\n").as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = flood => panic!("nobody reads"),
+        kind = violation(&link) => assert_eq!(kind, Kind::ProtocolViolation),
+    }
+    link.fail_all(&Error::new(Kind::ProtocolViolation, "it does not read", "mend it"));
+    notes.until("failed ProtocolViolation").await;
+}
+
+#[tokio::test]
+async fn an_instance_that_has_ended_gets_no_further_call() {
+    let (pool, one, first) = link();
+    drop(first);
+    assert_eq!(one.ended().await, End::Closed);
+    let (_two, mut second) = instance(&pool);
+    let calls = [call(&pool, 1), call(&pool, 2)];
+    for call in calls {
+        let request = second.line().await;
+        second.answer(&request, json!("served")).await;
+        assert_eq!(result(call).await, "\"served\"");
+    }
+}
