@@ -9,19 +9,14 @@ use plugind_protocol::envelope::{self, Class, Envelope, code};
 use plugind_protocol::frame::{Decoder, FrameError};
 use plugind_protocol::{Error, Id, Kind, RpcError};
 use serde_json::value::RawValue;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
 use super::sink::ChannelSink;
 use super::wire::{self, Cancel, Credit, Params};
 use super::{CALLS_MAX, Channel};
 use crate::plugin::{Plugin, Request};
-use crate::relay::{Batch, Ticket, shown};
-
-/// A channel that was quiet for this long gives its memory back.
-const QUIET: Duration = Duration::from_secs(1);
+use crate::relay::{Batch, Ticket, read, shown};
 
 /// What helps a caller whose line is no request.
 const HINT: &str = "write one JSON-RPC 2.0 object a line, of frame_max bytes at most, in UTF-8";
@@ -44,7 +39,7 @@ pub(super) async fn run(channel: Arc<Channel>, mut incoming: OwnedReadHalf, _per
         while channel.is_slow() {
             channel.room.notified().await;
         }
-        let length = read(channel, &mut incoming, &mut decoder).await;
+        let length = read(&mut incoming, &mut decoder, &channel.out).await;
         if length == 0 {
             return;
         }
@@ -58,18 +53,6 @@ pub(super) async fn run(channel: Arc<Channel>, mut incoming: OwnedReadHalf, _per
             tokio::task::yield_now().await;
         }
     }
-}
-
-/// Reads something, 0 at the end.
-async fn read(channel: &Channel, incoming: &mut OwnedReadHalf, decoder: &mut Decoder) -> usize {
-    if decoder.is_roomy() || channel.out.is_roomy() {
-        if let Ok(read) = timeout(QUIET, incoming.read(decoder.space())).await {
-            return read.unwrap_or(0);
-        }
-        decoder.rest();
-        channel.out.rest();
-    }
-    incoming.read(decoder.space()).await.unwrap_or(0)
 }
 
 fn take(channel: &Arc<Channel>, frame: Result<&str, FrameError>, batch: &mut Batch) {

@@ -9,6 +9,7 @@
 mod batch;
 mod calls;
 mod counters;
+mod incoming;
 mod latency;
 mod link;
 mod log;
@@ -27,6 +28,7 @@ use plugind_protocol::envelope::RpcError;
 pub(crate) use batch::Batch;
 pub(crate) use calls::NewCall;
 pub(crate) use counters::Counters;
+pub(crate) use incoming::read;
 pub(crate) use link::Link;
 pub(crate) use log::PluginLog;
 pub(crate) use outgoing::{Outgoing, Stop, Stream};

@@ -3,21 +3,18 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use plugind_protocol::envelope::{self, Class, Envelope, RpcError, code};
 use plugind_protocol::frame::{Decoder, FrameError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
-use tokio::time::timeout;
 use tracing::Level;
 
 use super::calls::Invocation;
 use super::link::Wire;
 use super::log::Source;
-use super::{Batch, End};
+use super::{Batch, End, read};
 
 /// Lines of junk before the handshake (DESIGN §6): loaders and interpreters print there.
 const JUNK_MAX: u32 = 64;
@@ -26,15 +23,12 @@ const JUNK_MAX: u32 = 64;
 const BUDGET: u32 = 64;
 const NOISE: u32 = 8;
 
-/// A stream that was quiet for this long gives its memory back.
-const QUIET: Duration = Duration::from_secs(1);
-
 /// Reads until the stdout is closed or breaks the protocol.
 pub(super) async fn run(wire: Arc<Wire>, mut stdout: pipe::Receiver) {
     let mut decoder = Decoder::new(wire.bounds().frame_max);
     let mut junk = 0;
     loop {
-        let length = read(&wire, &mut stdout, &mut decoder).await;
+        let length = read(&mut stdout, &mut decoder, &wire.out).await;
         if length == 0 {
             if let Err(error) = decoder.finish() {
                 tracing::warn!(PLUGIND_PLUGIN = wire.pool.plugin(), "{error}");
@@ -75,18 +69,6 @@ enum Worth {
     Answer,
     /// Nobody does, or it is a word on the way.
     Noise,
-}
-
-/// Reads something, 0 at the end.
-async fn read(wire: &Wire, stdout: &mut pipe::Receiver, decoder: &mut Decoder) -> usize {
-    if decoder.is_roomy() || wire.out.is_roomy() {
-        if let Ok(read) = timeout(QUIET, stdout.read(decoder.space())).await {
-            return read.unwrap_or(0);
-        }
-        decoder.rest();
-        wire.out.rest();
-    }
-    stdout.read(decoder.space()).await.unwrap_or(0)
 }
 
 /// Whether a line may be overlooked: text, before the handshake, up to a bound.
